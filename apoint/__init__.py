@@ -1,0 +1,39 @@
+"""apoint: why does my network not train, and does this trick really help, or is it noise?
+
+Names load on first use, so that importing `apoint` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apoint.engine import train as train
+    from apoint.recipe import Recipe as Recipe
+    from apoint.registry import register as register
+    from apoint.store import Run as Run
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "train": "apoint.engine",
+    "Recipe": "apoint.recipe",
+    "Run": "apoint.store",
+    "register": "apoint.registry",
+}
+_FOLDERS = ("nn", "models", "optim", "schedules", "data", "theory", "recipe", "store", "engine")
+
+__all__ = ["Recipe", "Run", "__version__", "register", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    if name in _FOLDERS:
+        return importlib.import_module(f"apoint.{name}")
+    raise AttributeError(f"module 'apoint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_FOLDERS])

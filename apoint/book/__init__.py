@@ -1,0 +1,1 @@
+"""The course as claims that run, one file per chapter. Empty for now."""

@@ -1,0 +1,108 @@
+"""The command line: thin. Parse, build, call; nothing is computed here.
+
+Subcommands are imported when they are called, so that `apoint --help` and the Tab key never wait for
+PyTorch. Results go to standard output, progress and notes to standard error.
+
+Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 130 interrupted (SIGINT) ·
+143 terminated (SIGTERM).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from apoint import __version__
+from apoint.errors import ApointError
+
+COMMANDS = {
+    "train": "Train a network from a recipe, or go on with a run.",
+    "list": "List ingredients, datasets and recipes.",
+    "runs": "List, show, compare and remove runs.",
+    "export": "Export runs: CSV, Parquet, TensorBoard, state dict.",
+    "data": "List, fetch and check datasets.",
+    "schema": "Print the JSON schema of recipes, for editors.",
+    "completion": "Print the completion script of a shell.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and imports each from `apoint.cli.<name>` when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"apoint.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands from the table above, so that help imports none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Answer an unknown command with the nearest known one."""
+        from apoint.errors import suggestion
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"unknown command {args[0]!r}; {suggestion(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="apoint")
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+def command(debug: bool) -> None:
+    """Why does my network not train, and does this trick really help, or is it noise?
+
+    \b
+    apoint train recipes/digits-mlp.yaml
+    apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 epochs=5 --seed 3
+    apoint list optimizers
+    apoint runs show
+    """
+    if debug:
+        os.environ["APOINT_DEBUG"] = "1"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with an exit code that means something."""
+    # OpenMP's threads wait by spinning, which starves everything else on the machine; ask them to sleep.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        command.main(args=arguments, prog_name="apoint", standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2, arguments, error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `| head` closed the pipe; that is no failure
+        sys.exit(0)
+    except ApointError as error:
+        _fail(str(error), error.exit_code, arguments, error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(sentence: str, exit_code: int, arguments: list[str], error: Exception) -> None:
+    if os.environ.get("APOINT_DEBUG"):
+        raise error
+    if "--json" in arguments:
+        problem: dict[str, Any] = {"schema_version": 1, "error": sentence, "exit_code": exit_code}
+        click.echo(json.dumps(problem, ensure_ascii=False))
+    click.echo(f"apoint: {sentence}", err=True)
+    sys.exit(exit_code)

@@ -1,0 +1,129 @@
+"""`apoint export`: runs in the formats of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from apoint.cli.runs import options
+from apoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from apoint.store import Run
+
+_to_file = click.option("--to", "path", required=True, type=click.Path(), help="The file to write.")
+_to_folder = click.option(
+    "--to", "path", required=True, type=click.Path(), help="The log folder to write into."
+)
+_force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+_all = click.option("--all", "everything", is_flag=True, help="All runs, instead of naming them.")
+_runs = options.run_argument("runs", nargs=-1)
+
+
+@click.group()
+def command() -> None:
+    """Export runs: CSV, Parquet, TensorBoard, state dict.
+
+    \b
+    apoint export csv digits-mlp-3f2a-s0 digits-mlp-3f2a-s1 --to curves.csv
+    apoint export tensorboard --all --to logs
+    apoint export state-dict digits-mlp --to weights.safetensors
+    """
+
+
+@command.command()
+@_runs
+@_all
+@_to_file
+@_force
+@options.runs_root
+@options.as_json
+def csv(**arguments: Any) -> None:
+    """Write the metrics of RUNS as a CSV file with a row for each number."""
+    from apoint.store import to_csv
+
+    _export(to_csv, "rows", **arguments)
+
+
+@command.command()
+@_runs
+@_all
+@_to_file
+@_force
+@options.runs_root
+@options.as_json
+def parquet(**arguments: Any) -> None:
+    """Write the metrics of RUNS as a Parquet file with a row for each number."""
+    from apoint.store import to_parquet
+
+    _export(to_parquet, "rows", **arguments)
+
+
+@command.command()
+@_runs
+@_all
+@_to_folder
+@_force
+@options.runs_root
+@options.as_json
+def tensorboard(**arguments: Any) -> None:
+    """Write the metrics of RUNS as TensorBoard event files, a folder for each run."""
+    from apoint.store import to_tensorboard
+
+    _export(to_tensorboard, "points", **arguments)
+
+
+@command.command("state-dict")
+@options.run_argument("run")
+@_to_file
+@_force
+@options.runs_root
+@options.as_json
+def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:
+    """Write the weights of RUN, from its newest sound checkpoint, as a safetensors file."""
+    from apoint.store import find_run, to_state_dict
+
+    found = find_run(run, runs_root)
+    checkpoint = to_state_dict(found, path, force)
+    facts = {"path": path, "run": str(found.folder), "checkpoint": checkpoint.name}
+    _report(facts, f"wrote {path}: the weights of {found.folder.name} at {checkpoint.name}", as_json)
+
+
+def _export(
+    write: Callable[[list[Run], str, bool], int],
+    unit: str,
+    *,
+    runs: tuple[str, ...],
+    everything: bool,
+    path: str,
+    force: bool,
+    runs_root: str,
+    as_json: bool,
+) -> None:
+    chosen = _chosen(runs, everything, runs_root)
+    count = write(chosen, path, force)
+    facts = {"path": path, "runs": [str(run.folder) for run in chosen], unit: count}
+    _report(facts, f"wrote {path}: {count} {unit} of {len(chosen)} run{'s' * (len(chosen) != 1)}", as_json)
+
+
+def _chosen(texts: tuple[str, ...], everything: bool, root: str) -> list[Run]:
+    from apoint.store import find_runs
+
+    if everything == bool(texts):
+        raise UsageError("name the runs to export, or say --all, but not both")
+    found = find_runs(root) if everything else options.named_runs(texts, root)
+    if not found:
+        raise UsageError(f"there are no runs in {root}; name the folder that holds them with --runs-root")
+    return found
+
+
+def _report(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
+    from apoint.cli.runs.text import clean, say
+    from apoint.store import strict_json
+
+    if as_json:
+        click.echo(strict_json({"schema_version": options.SCHEMA_VERSION, **facts}))
+    else:
+        say(clean(sentence))

@@ -1,0 +1,109 @@
+"""`apoint list`: what a recipe can choose from."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from apoint.errors import UnknownNameError
+from apoint.registry import HOMES, Ingredient, registry
+
+
+def plural(kind: str) -> str:
+    """The word under which `apoint list` knows a kind."""
+    irregular = {"loss": "losses", "feed-forward": "feed-forwards"}
+    return irregular.get(kind, f"{kind}s")
+
+
+KINDS = {plural(kind): kind for kind in HOMES}
+
+
+@click.command()
+@click.argument("what", required=False)
+@click.argument("name", required=False)
+@click.option("--folder", default="recipes", show_default=True, help="Where recipes are looked for.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(what: str | None, name: str | None, folder: str, as_json: bool) -> None:
+    """List ingredients, datasets and recipes, or explain one of them.
+
+    \b
+    apoint list
+    apoint list optimizers
+    apoint list optimizers lion
+    apoint list recipes
+    """
+    if what is None:
+        _overview(as_json)
+    elif what == "recipes":
+        _recipes(Path(folder), as_json)
+    else:
+        kind = KINDS.get(what) or (what if what in HOMES else None)
+        if kind is None:
+            raise UnknownNameError("kind of ingredient", what, [*KINDS, "recipes"])
+        entries = [registry(kind)[entry] for entry in ([name] if name else registry(kind))]
+        if as_json:
+            click.echo(json.dumps({"schema_version": 1, what: [_as_json(entry) for entry in entries]}))
+        elif name:
+            _explain(entries[0])
+        else:
+            _table([(entry.name, entry.summary) for entry in entries])
+
+
+def _overview(as_json: bool) -> None:
+    counts = {word: len(registry(kind)) for word, kind in KINDS.items()}
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "kinds": counts}))
+        return
+    _table([(word, ", ".join(registry(KINDS[word]))) for word in KINDS])
+    click.echo(
+        "\napoint list <kind> describes each; apoint list <kind> <name> explains one and its settings."
+    )
+
+
+def _table(rows: list[tuple[str, str]]) -> None:
+    width = max((len(left) for left, _ in rows), default=0) + 2
+    for left, right in rows:
+        click.echo(click.wrap_text(right, 110, f"{left:<{width}}", " " * width))
+
+
+def _as_json(entry: Ingredient) -> dict[str, Any]:
+    from apoint.checking import settings_model
+
+    schema = settings_model(entry).model_json_schema()
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "course": list(entry.course),
+        "settings": schema.get("properties", {}),
+    }
+
+
+def _explain(entry: Ingredient) -> None:
+    course = f"  (course: {', '.join(entry.course)})" if entry.course else ""
+    click.echo(f"{entry.kind} {entry.name}{course}\n")
+    click.echo(inspect.getdoc(entry.build) or "")
+    if entry.setting_parameters:
+        from apoint.recipe.resolve import plain
+
+        click.echo("\nSettings and defaults:")
+        for name, (_, default, _) in entry.setting_parameters.items():
+            shown = "required" if default is inspect.Parameter.empty else plain(default)
+            click.echo(f"  {name}: {json.dumps(shown, default=str)}")
+
+
+def _recipes(folder: Path, as_json: bool) -> None:
+    from apoint.recipe import read_document
+
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    rows = [(str(file), str(read_document(file).values.get("description", ""))) for file in files]
+    if as_json:
+        found = [{"file": file, "description": text} for file, text in rows]
+        click.echo(json.dumps({"schema_version": 1, "recipes": found}, ensure_ascii=False))
+    elif rows:
+        _table(rows)
+    else:
+        click.echo(f"there are no recipes in {folder}; name another folder with --folder")

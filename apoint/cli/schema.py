@@ -1,0 +1,21 @@
+"""`apoint schema`: the JSON schema of recipes, for editors that complete and check YAML."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """Print the JSON schema of recipes.
+
+    \b
+    apoint schema > recipe.schema.json
+    # then, as the first line of a recipe:
+    # yaml-language-server: $schema=recipe.schema.json
+    """
+    from apoint.recipe import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1, ensure_ascii=False))

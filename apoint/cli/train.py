@@ -1,0 +1,128 @@
+"""`apoint train`: a recipe becomes a run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from apoint.recipe import Document, Recipe
+    from apoint.store import Run
+
+
+@click.command()
+@click.argument("recipe", type=click.Path())
+@click.argument("overrides", nargs=-1)
+@click.option("--seed", default=0, show_default=True, help="Which replica of the recipe.")
+@click.option("--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True, help="Where runs go.")
+@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto.")
+@click.option("--threads", type=int, help="Threads of the replica; chosen for the machine by default.")
+@click.option("--checkpoint-every", help="How often to save, such as '500 steps'; once a minute by default.")
+@click.option("--log-every", default="1%", show_default=True, help="How often to record the training loss.")
+@click.option("--fresh", is_flag=True, help="Begin anew; an earlier run of this name is kept aside.")
+@click.option("--inexact", is_flag=True, help="Go on with a run although its key differs.")
+@click.option(
+    "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
+)
+@click.option("--print-recipe", is_flag=True, help="Show every value with its origin, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Check everything, say what it would cost, and do nothing.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    recipe: str,
+    overrides: tuple[str, ...],
+    seed: int,
+    files: tuple[str, ...],
+    print_recipe: bool,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train a network from RECIPE, or go on with a run that was left.
+
+    \b
+    apoint train recipes/digits-mlp.yaml
+    apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 model.depth=4 --seed 3
+    """
+    from apoint.recipe import load_recipe, parse_overrides
+
+    for file in files:
+        _use(file)
+    loaded, document = load_recipe(recipe, parse_overrides(overrides))
+    if print_recipe:
+        _print_recipe(loaded, document, as_json)
+    elif dry_run:
+        _dry_run(loaded, document, seed, options, as_json)
+    else:
+        _train(loaded, document, seed, options, quiet, as_json)
+
+
+def _use(file: str) -> None:
+    from pathlib import Path
+
+    from apoint.engine import custom
+
+    custom.run_file(custom.find(file, Path.cwd()))
+
+
+def _print_recipe(recipe: Recipe, document: Document, as_json: bool) -> None:
+    from apoint.recipe import with_origins
+
+    if as_json:
+        values = {
+            "schema_version": 1,
+            "fingerprint": recipe.fingerprint,
+            "recipe": recipe.model_dump(mode="json"),
+        }
+        click.echo(json.dumps(values, ensure_ascii=False))
+    else:
+        click.echo(f"# fingerprint {recipe.fingerprint}\n{with_origins(recipe, document)}", nl=False)
+
+
+def _dry_run(recipe: Recipe, document: Document, seed: int, options: dict[str, Any], as_json: bool) -> None:
+    from apoint.cli.progress import duration
+    from apoint.engine import Options, estimate
+
+    cost = estimate(recipe, document, seed, Options(**options))
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, **cost}, ensure_ascii=False))
+        return
+    click.echo(f"recipe       {recipe.name} ({recipe.fingerprint}), seed {seed}")
+    click.echo(f"folder       {cost['folder']} ({cost['state']})")
+    click.echo(f"data         {cost['train_examples']} training and {cost['test_examples']} test examples")
+    click.echo(f"model        {cost['parameters']:,} parameters")
+    click.echo(f"training     {cost['total_steps']} steps of {recipe.batch_size} on {cost['device']}")
+    click.echo(
+        f"expected     about {duration(cost['seconds'])}, {cost['memory_bytes'] / 2**20:.0f} MiB of memory"
+    )
+
+
+def _train(
+    recipe: Recipe, document: Document, seed: int, options: dict[str, Any], quiet: bool, as_json: bool
+) -> None:
+    from apoint.cli.progress import ProgressLine
+    from apoint.engine import train_document
+
+    line = ProgressLine(quiet)
+    try:
+        run = train_document(recipe, document, seed, watch=line, say=line.say, **options)
+    finally:
+        line.close()
+    _show_result(run, as_json)
+
+
+def _show_result(run: Run, as_json: bool) -> None:
+    values = run.metrics.final()
+    if as_json:
+        from apoint.store import strict_json
+
+        result = {"folder": str(run.folder), "state": run.state, "seed": run.seed, "metrics": values}
+        click.echo(strict_json({"schema_version": 1, **result}))
+        return
+    click.echo(f"{run.folder}: {run.state}")
+    for name, value in values.items():
+        click.echo(f"  {name:<28} {value:.6g}")

@@ -1,0 +1,67 @@
+"""Datasets, splits, deficits, augmentation, random streams.
+
+data = apoint.data.load("fashion-mnist", validation=0.1)
+batch = data.normalise(data.to_unit(data.train.inputs[:64]))
+"""
+
+from apoint.data import (
+    augmentation,
+    cifar,
+    corpus,
+    deficits,
+    embedded,
+    folders,
+    idx,
+    mnist1d,
+    npz,
+    procedural,
+    splits,
+    streams,
+    tables,
+    text,
+    toys,
+)
+from apoint.data.arrays import as_data, from_dataset, from_tensors
+from apoint.data.checks import examine
+from apoint.data.core import Data, Facts, Kind, Source, Split, Task
+from apoint.data.fetching import FetchError, fetch
+from apoint.data.listing import Entry, Report, catalogue, check
+from apoint.data.loading import load
+from apoint.data.toys import Teacher, make_teacher
+
+__all__ = [
+    "Data",
+    "Entry",
+    "Facts",
+    "FetchError",
+    "Kind",
+    "Report",
+    "Source",
+    "Split",
+    "Task",
+    "Teacher",
+    "as_data",
+    "augmentation",
+    "catalogue",
+    "check",
+    "cifar",
+    "corpus",
+    "deficits",
+    "embedded",
+    "examine",
+    "fetch",
+    "folders",
+    "from_dataset",
+    "from_tensors",
+    "idx",
+    "load",
+    "make_teacher",
+    "mnist1d",
+    "npz",
+    "procedural",
+    "splits",
+    "streams",
+    "tables",
+    "text",
+    "toys",
+]

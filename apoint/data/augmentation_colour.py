@@ -1,0 +1,120 @@
+"""Augmentation of colours: brightness, contrast, saturation and hue of whole batches of images.
+
+Each change is a small function of images in [0, 1] and one number per image, and clamps its result to
+[0, 1], as Pillow does.
+
+Legend: B batch, C channel, H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from apoint.data.augmentation_common import Augmentation, centred, per_sample, require_images
+from apoint.data.streams import Draw
+from apoint.errors import UsageError
+from apoint.registry import register
+from apoint.settings import NonNegative
+
+Turn = Annotated[float, Field(ge=0, le=0.5)]
+_LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in grey: ITU-R BT.601, as in Pillow
+
+
+def grey(x: Tensor) -> Tensor:
+    """Luma of RGB images, [B, 1, H, W]; images of another number of channels give the channels' mean."""
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    red, green, blue = x.unbind(1)
+    return (_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue)[:, None]
+
+
+def change_brightness(x: Tensor, factor_B: Tensor) -> Tensor:
+    """Images times a factor."""
+    return (x * per_sample(factor_B, x)).clamp_(0, 1)
+
+
+def change_contrast(x: Tensor, factor_B: Tensor) -> Tensor:
+    """Distance of each pixel from the image's mean grey times a factor."""
+    mean = grey(x).mean((2, 3), keepdim=True)
+    return torch.lerp(mean.expand_as(x), x, per_sample(factor_B, x)).clamp_(0, 1)
+
+
+def change_saturation(x: Tensor, factor_B: Tensor) -> Tensor:
+    """Distance of each pixel from its own grey times a factor."""
+    return torch.lerp(grey(x).expand_as(x), x, per_sample(factor_B, x)).clamp_(0, 1)
+
+
+def turn_hue(x: Tensor, turn_B: Tensor) -> Tensor:
+    """Hue moved round the colour circle by a share of a full turn; value and saturation are kept.
+
+    With h the hue in sixths of a circle, v the largest and c the range of the three channels, a channel
+    of offset n (5 for red, 3 for green, 1 for blue) is v − c·clamp(min(k, 4−k), 0, 1), k = (n + h) mod 6.
+    """
+    red, green, blue = x.unbind(1)
+    value, least = x.amax(1), x.amin(1)
+    chroma = value - least
+    safe = chroma.masked_fill(chroma == 0, 1)
+    hue = torch.where(
+        value == red,
+        (green - blue) / safe,
+        torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    hue = hue + 6 * per_sample(turn_B, value)
+    offset = x.new_tensor([5, 3, 1])[:, None, None]
+    place = (offset + hue[:, None]).remainder_(6)
+    falling = torch.minimum(place, 4 - place).clamp_(0, 1)
+    return torch.addcmul(value[:, None].expand_as(x), chroma[:, None], falling, value=-1)
+
+
+@register("augmentation", "colour-jitter", inputs=("image",), depends_on_batch=False)
+def colour_jitter(
+    *,
+    brightness: NonNegative = 0.2,
+    contrast: NonNegative = 0.2,
+    saturation: NonNegative = 0.0,
+    hue: Turn = 0.0,
+) -> Augmentation:
+    """Change brightness, contrast, saturation and hue of images at random.
+
+    Teaches indifference to lighting and camera. For the first three, a factor f is uniform on
+    [max(0, 1−s), 1+s] with s the setting, and x′ = f·x + (1−f)·g, where g is black, the image's mean
+    grey, or each pixel's grey; hue moves round the colour circle by a share of a turn uniform on
+    [−hue, hue]. Results are clamped to [0, 1] after each change. As torchvision's `ColorJitter`, except
+    that the order is fixed, as listed. Saturation and hue need three channels and are refused otherwise.
+
+    Args:
+        brightness: The largest relative change of brightness.
+        contrast: The largest relative change of contrast.
+        saturation: The largest relative change of saturation; needs colour images if above 0.
+        hue: The largest turn of the hue, at most half a circle; needs colour images if above 0.
+
+    Reference:
+        Howard (2013), Some improvements on deep convolutional neural network based image classification.
+    """
+    ranges = (brightness, contrast, saturation)
+    changes = (change_brightness, change_contrast, change_saturation)
+
+    def apply(x: Tensor, y: Tensor, draw: Draw, num_classes: int) -> tuple[Tensor, Tensor]:
+        require_images(x, "augmentation 'colour-jitter'")
+        _require_colour(x, saturation, hue)
+        uniform = draw.uniform(4)
+        for column, (change, radius) in enumerate(zip(changes, ranges, strict=True)):
+            if radius > 0:
+                least = max(0.0, 1 - radius)
+                x = change(x, least + uniform[:, column] * (1 + radius - least))
+        return (turn_hue(x, centred(uniform[:, 3], hue)) if hue > 0 else x), y
+
+    return apply
+
+
+def _require_colour(x: Tensor, saturation: float, hue: float) -> None:
+    asked = " and ".join(name for name, value in (("saturation", saturation), ("hue", hue)) if value > 0)
+    if asked and x.shape[1] != 3:
+        raise UsageError(
+            f"augmentation 'colour-jitter': {asked} above 0 needs images of 3 channels (red, green, blue), "
+            f"got {x.shape[1]}; set {asked} to 0"
+        )

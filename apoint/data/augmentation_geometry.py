@@ -1,0 +1,162 @@
+"""Augmentations that move pixels: flip, padded random crop, small affine maps.
+
+Legend: B batch, C channel, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from apoint.data.augmentation_common import (
+    Augmentation,
+    Direction,
+    centred,
+    require_images,
+    whole_numbers,
+)
+from apoint.data.streams import Draw
+from apoint.errors import UsageError
+from apoint.registry import register
+from apoint.settings import Share, WholeNumber
+
+Degrees = Annotated[float, Field(ge=0, le=180)]
+ScaleRange = Annotated[float, Field(ge=0, lt=1)]
+Edges = Literal["zeros", "reflect"]
+
+
+def flip_chosen(x: Tensor, chosen_B: Tensor, dimension: int) -> Tensor:
+    """A copy of the batch with the chosen samples reversed along one dimension."""
+    rows = chosen_B.nonzero().squeeze(1)
+    flipped = x.clone()
+    return flipped.index_copy_(0, rows, x.index_select(0, rows).flip(dimension))
+
+
+@register("augmentation", "flip", inputs=("image",), depends_on_batch=False)
+def flip(*, probability: Share = 0.5, direction: Direction = "horizontal") -> Augmentation:
+    """Mirror images at random.
+
+    For classes that a mirror does not change (animals, clothes), not for digits or letters. With
+    probability p each image x becomes x′[i, j] = x[i, W−1−j] (horizontal) or x[H−1−i, j] (vertical);
+    `both` decides on the two directions independently. Does what torchvision's `RandomHorizontalFlip`
+    and `RandomVerticalFlip` do, on the whole batch at once.
+
+    Args:
+        probability: The probability p that an image is mirrored, in each direction that is on.
+        direction: `horizontal` (left and right change places), `vertical` (top and bottom), or `both`.
+
+    Reference:
+        Krizhevsky, Sutskever, Hinton (2012), ImageNet classification with deep convolutional neural
+        networks, section 4.1.
+    """
+    dimensions = {"horizontal": (3,), "vertical": (2,), "both": (3, 2)}[direction]
+
+    def apply(x: Tensor, y: Tensor, draw: Draw, num_classes: int) -> tuple[Tensor, Tensor]:
+        require_images(x, "augmentation 'flip'")
+        chosen = draw.uniform(len(dimensions)) < probability
+        for column, dimension in enumerate(dimensions):
+            x = flip_chosen(x, chosen[:, column], dimension)
+        return x, y
+
+    return apply
+
+
+def crop_padded(x: Tensor, top_B: Tensor, left_B: Tensor, padding: int, edges: Edges) -> Tensor:
+    """Windows of the original size, cut out of the padded images at (top, left).
+
+    Every window of the padded batch, at any offset, is one row of a strided view that takes no
+    memory; selecting B·C of these rows copies each image line by line, without an index per pixel.
+    """
+    batch, channels, height, width = x.shape
+    mode = "constant" if edges == "zeros" else edges
+    padded = F.pad(x, (padding,) * 4, mode=mode).contiguous()
+    stride, area = width + 2 * padding, (height + 2 * padding) * (width + 2 * padding)
+    num_windows = padded.numel() - (height - 1) * stride - (width - 1)
+    windows = padded.view(-1).as_strided((num_windows, height, width), (1, stride, 1))
+    plane_BC = torch.arange(batch * channels, device=x.device).view(batch, channels) * area
+    start_BC = plane_BC + (top_B * stride + left_B)[:, None]
+    return windows.index_select(0, start_BC.view(-1)).view_as(x)
+
+
+@register("augmentation", "crop", inputs=("image",), depends_on_batch=False)
+def crop(*, padding: WholeNumber = 4, edges: Edges = "zeros") -> Augmentation:
+    """Pad images and cut a window of the original size out at a random place.
+
+    Teaches indifference to small translations. With padding p, the image is moved by (a, b), where a
+    and b are independent and uniform on the whole numbers −p … p; what comes in from outside is zero or
+    the mirrored image. The same as torchvision's `RandomCrop(size, padding=p)`, on the whole batch.
+
+    Args:
+        padding: Pixels p added on each side; 4 is the usual choice for images of 32×32. 0 changes nothing.
+        edges: What the padding shows: `zeros`, or `reflect` for the image mirrored at its outermost pixels.
+
+    Reference:
+        He, Zhang, Ren, Sun (2016), Deep residual learning for image recognition, section 4.2.
+    """
+
+    def apply(x: Tensor, y: Tensor, draw: Draw, num_classes: int) -> tuple[Tensor, Tensor]:
+        require_images(x, "augmentation 'crop'")
+        if padding == 0:
+            return x, y
+        if edges == "reflect" and padding >= min(x.shape[2:]):
+            raise UsageError(
+                f"augmentation 'crop': padding must be less than the image's side with edges='reflect', "
+                f"got {padding} for images of {x.shape[2]}×{x.shape[3]}; use a smaller padding or 'zeros'"
+            )
+        top_B, left_B = whole_numbers(draw.uniform(2), 2 * padding + 1).unbind(1)
+        return crop_padded(x, top_B, left_B, padding, edges), y
+
+    return apply
+
+
+def transform_images(x: Tensor, radians_B: Tensor, scale_B: Tensor, shift_B2: Tensor) -> Tensor:
+    """Images turned counter-clockwise about their centre, enlarged, then moved by (right, down) pixels.
+
+    Each pixel of the result is read bilinearly where the inverse map leads; outside the image is zero.
+    """
+    height, width = x.shape[2:]
+    cosine_B, sine_B = radians_B.cos() / scale_B, radians_B.sin() / scale_B
+    right_B, down_B = shift_B2.unbind(1)
+    # Rows of the inverse map in pixels from the centre, y pointing down; then to affine_grid's [−1, 1].
+    across_B3 = torch.stack((cosine_B, -sine_B, sine_B * down_B - cosine_B * right_B), 1)
+    along_B3 = torch.stack((sine_B, cosine_B, -sine_B * right_B - cosine_B * down_B), 1)
+    to_units = x.new_tensor([[1, height / width, 2 / width], [width / height, 1, 2 / height]])
+    theta_B23 = torch.stack((across_B3, along_B3), 1).to(x.dtype) * to_units
+    grid_BHW2 = F.affine_grid(theta_B23, list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid_BHW2, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+@register("augmentation", "affine", inputs=("image",), depends_on_batch=False)
+def affine(*, degrees: Degrees = 10.0, scale: ScaleRange = 0.0, shift: Share = 0.0) -> Augmentation:
+    """Turn, enlarge and move images by small random amounts.
+
+    Each image is turned about its centre by an angle uniform on [−degrees, degrees], enlarged by a
+    factor uniform on [1−scale, 1+scale], and moved across and down by shares of its sides uniform on
+    [−shift, shift]; pixels are interpolated bilinearly and zero comes in from outside. Differs from
+    torchvision's `RandomAffine`: no shear, translation by fractions of a pixel, bilinear by default.
+
+    Args:
+        degrees: The largest angle, in degrees, to either side.
+        scale: The largest change of size: 0.1 makes images 10 % smaller to 10 % larger.
+        shift: The largest translation as a share of the image's side.
+
+    Reference:
+        Simard, Steinkraus, Platt (2003), Best practices for convolutional neural networks applied to
+        visual document analysis, section 2.
+    """
+
+    def apply(x: Tensor, y: Tensor, draw: Draw, num_classes: int) -> tuple[Tensor, Tensor]:
+        require_images(x, "augmentation 'affine'")
+        angle_B, size_B, across_B, down_B = draw.uniform(4).to(x.dtype).unbind(1)
+        shift_B2 = torch.stack(
+            (centred(across_B, shift * x.shape[3]), centred(down_B, shift * x.shape[2])), 1
+        )
+        radians_B = centred(angle_B, math.radians(degrees))
+        return transform_images(x, radians_B, 1 + centred(size_B, scale), shift_B2), y
+
+    return apply

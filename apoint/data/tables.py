@@ -1,0 +1,373 @@
+"""Tables from CSV and Parquet files: numbers in columns, one of them the target.
+
+Both readers make a `Table`; from there on they are the same. What cannot be read is refused with the file,
+the line and the column.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from apoint.data.core import Facts, Source, Split
+from apoint.data.locate import resolve
+from apoint.errors import UsageError, suggestion
+from apoint.registry import register
+
+TaskChoice = Literal["auto", "classification", "regression"]
+Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MOST_CLASSES = 20
+"""Whole numbers with at most this many different values are taken for classes, if `task` is `auto`."""
+
+
+@dataclass
+class Table:
+    """Cells by column: numbers, texts, None where one is missing; a column of numbers may be an array.
+
+    Attributes:
+        file: Where it came from.
+        names: The columns' names.
+        columns: The cells of each column.
+        lines: Where each row stands in the file, for messages.
+        unit: What `lines` counts: `line` or `row`.
+    """
+
+    file: Path
+    names: list[str]
+    columns: Sequence[Sequence[Any] | npt.NDArray[Any]]
+    lines: Sequence[int]
+    unit: str
+
+    def where(self, row: int, column: int) -> str:
+        """The place of a cell, for the beginning of a sentence."""
+        return f"{self.file}, {self.unit} {self.lines[row]}, column {self.names[column]!r}"
+
+    def find(self, wanted: str | int, what: str) -> int:
+        """The number of the column that is called so, or stands there (from the end if negative)."""
+        if isinstance(wanted, int):
+            if -len(self.names) <= wanted < len(self.names):
+                return wanted % len(self.names)
+            raise UsageError(
+                f"{self.file}: {what} is column {wanted}, but there are {len(self.names)} columns, counted "
+                "from 0"
+            )
+        count = self.names.count(wanted)
+        if count == 1:
+            return self.names.index(wanted)
+        if count:
+            raise UsageError(
+                f"{self.file}: {what} {wanted!r} is the name of {count} columns; rename them or give the "
+                "number"
+            )
+        raise UsageError(
+            f"{self.file}: {what}: no column is called {wanted!r}; {suggestion(wanted, self.names)}"
+        )
+
+
+def as_number(cell: Any) -> float | None:
+    """A cell as a number; NaN where it is missing, None where it is text."""
+    if cell is None:
+        return math.nan
+    if isinstance(cell, str):
+        cell = cell.strip()
+        if cell.lower() in MISSING:
+            return math.nan
+        if "_" in cell:  # Python reads 1_000 as a number, a table means something else
+            return None
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
+
+
+def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.float64]:
+    """A column as numbers; refuses text, infinity, and missing cells unless they are allowed."""
+    cells = table.columns[column]
+    values = cells if isinstance(cells, np.ndarray) else [as_number(cell) for cell in cells]
+    found = np.array(values, dtype=np.float64)  # text became None, which becomes NaN
+    suspects = ~np.isfinite(found)
+    for row in np.flatnonzero(suspects).tolist():
+        where, cell = table.where(row, column), cells[row]
+        if values[row] is None:
+            raise UsageError(
+                f"{where}: expected a number, got {cell!r}; correct it or leave the column out with ignore"
+            )
+        if math.isinf(found[row]):
+            raise UsageError(f"{where}: a value must be finite, got {cell!r}; correct it")
+        if not allow_missing:
+            raise UsageError(
+                f"{where}: the value is missing; fill it in, or, for a feature, set allow_missing to have it "
+                "replaced by its column's mean"
+            )
+    return found
+
+
+def is_classification(cells: Sequence[Any] | npt.NDArray[Any]) -> bool:
+    """Whether a target column looks like classes: text, truth values, or few different whole numbers."""
+    values = [as_number(cell) for cell in cells]
+    if any(value is None for value in values) or any(isinstance(cell, bool) for cell in cells):
+        return True
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    is_whole = all(value.is_integer() for value in known)
+    return is_whole and len(set(known)) <= min(MOST_CLASSES, len(values) // 2)
+
+
+def _labels(table: Table, column: int) -> list[str]:
+    """The target column as class names; 1, 1.0 and '1' are one class."""
+    names = []
+    for row, cell in enumerate(table.columns[column]):
+        number = as_number(cell)
+        if number is not None and math.isnan(number):
+            raise UsageError(
+                f"{table.where(row, column)}: the class is missing; fill it in or remove the row"
+            )
+        if isinstance(cell, bool) or number is None:
+            names.append(str(cell).strip())
+        else:
+            names.append(str(int(number)) if number.is_integer() else repr(number))
+    return names
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    """Class names in order: as numbers if all are numbers, else as text."""
+    values = {name: as_number(name) for name in names}
+    if any(value is None for value in values.values()):
+        return tuple(sorted(names))
+    return tuple(sorted(names, key=lambda name: values[name] or 0.0))
+
+
+def to_source(
+    table: Table,
+    test: Table | None,
+    *,
+    target: str | int,
+    task: TaskChoice,
+    ignore: Sequence[str | int],
+    allow_missing: bool,
+) -> Source:
+    """A table, and perhaps a second one to test on, as a source of vectors."""
+    aim = table.find(target, "target")
+    left_out = {table.find(name, "ignore") for name in ignore}
+    features = [column for column in range(len(table.names)) if column != aim and column not in left_out]
+    if not features:
+        raise UsageError(f"{table.file}: no column is left to learn from besides the target; ignore fewer")
+    if test is not None and test.names != table.names:
+        raise UsageError(
+            f"{test.file}: its columns {test.names} are not those of {table.file}, {table.names}; make them "
+            "agree"
+        )
+    if task == "auto":
+        task = "classification" if is_classification(table.columns[aim]) else "regression"
+    tables = [table] if test is None else [table, test]
+    inputs = [_inputs(part, features, allow_missing) for part in tables]
+    outputs, classes = _targets(tables, aim, task)
+    facts = Facts("vector", task, (len(features),), len(classes) or 1, classes)
+    splits = [Split(x, y) for x, y in zip(inputs, outputs, strict=True)]
+    return Source(facts, splits[0], splits[1] if len(splits) > 1 else None, fill_missing=allow_missing)
+
+
+def _inputs(table: Table, features: list[int], allow_missing: bool) -> Tensor:
+    columns = [numbers(table, column, allow_missing) for column in features]
+    return torch.from_numpy(np.stack(columns, axis=1)).float()
+
+
+def _targets(tables: list[Table], aim: int, task: str) -> tuple[list[Tensor], tuple[str, ...]]:
+    if task == "regression":
+        return [torch.from_numpy(numbers(table, aim, False)).float().unsqueeze(1) for table in tables], ()
+    named = [_labels(table, aim) for table in tables]
+    classes = _in_order({name for names in named for name in names})
+    position = {name: label for label, name in enumerate(classes)}
+    return [torch.tensor([position[name] for name in names], dtype=torch.int64) for names in named], classes
+
+
+def read_csv(path: Path, delimiter: str | None, header: bool) -> Table:
+    """A CSV file as a table of text cells; blank lines are skipped, rows must be of one length."""
+    sign = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    return _read_numbers(path, sign, header) or _read_cells(path, sign, header)
+
+
+def _read_numbers(path: Path, sign: str, header: bool) -> Table | None:
+    """A file of finite numbers only, read fast and without a Python object per cell; None for any other."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # numpy only warns of an empty file
+            with path.open(encoding="utf-8-sig", newline="") as stream:
+                names = next(csv.reader(stream, delimiter=sign)) if header else []
+                values = np.loadtxt(stream, delimiter=sign, comments=None, quotechar='"', ndmin=2)
+    except (ValueError, OSError, Warning, csv.Error, StopIteration):
+        return None
+    names = names or [str(column) for column in range(values.shape[1])]
+    is_plain = len(names) == values.shape[1] > 1 and np.isfinite(values).all()
+    if not is_plain or (header and _is_all_numbers(names)):
+        return None
+    lines = range(1 + header, 1 + header + len(values))
+    return Table(path, [name.strip() for name in names], list(np.ascontiguousarray(values.T)), lines, "line")
+
+
+def _read_cells(path: Path, sign: str, header: bool) -> Table:
+    """Any CSV file, cell by cell, with the line of each row."""
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, delimiter=sign, strict=True)
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+    except csv.Error as error:
+        raise UsageError(
+            f"{path}, line {reader.line_num}: not readable as CSV ({error}); correct the line"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); name a readable CSV file") from None
+    return _from_rows(path, rows, lines, sign, header)
+
+
+def _from_rows(path: Path, rows: list[list[str]], lines: list[int], sign: str, header: bool) -> Table:
+    if not rows:
+        raise UsageError(f"{path}: the file is empty; it needs a row of column names and rows of values")
+    _refuse_uneven(path, rows, lines)
+    if len(rows[0]) == 1:
+        other = next((mark for mark in ";\t,|" if mark != sign and mark in rows[0][0]), None)
+        fix = f"set delimiter to {other!r}" if other else "a target and at least one feature are needed"
+        raise UsageError(f"{path}: there is only one column, split at {sign!r}; {fix}")
+    if not header:
+        names = [str(column) for column in range(len(rows[0]))]
+        return Table(path, names, [list(cells) for cells in zip(*rows, strict=True)], lines, "line")
+    if _is_all_numbers(rows[0]):
+        raise UsageError(
+            f"{path}: the first row should name the columns, but it holds only numbers "
+            f"({', '.join(rows[0][:4])}, …); add names, or set header to false"
+        )
+    if len(rows) == 1:
+        raise UsageError(f"{path}: there are column names but no rows below them; add rows")
+    names = [cell.strip() for cell in rows[0]]
+    return Table(path, names, [list(cells) for cells in zip(*rows[1:], strict=True)], lines[1:], "line")
+
+
+def _is_all_numbers(cells: Sequence[str]) -> bool:
+    return all(as_number(cell) is not None and cell.strip() for cell in cells)
+
+
+def _refuse_uneven(path: Path, rows: list[list[str]], lines: list[int]) -> None:
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(rows[0]):
+            raise UsageError(
+                f"{path}, line {line}: the row has {len(row)} cells, the first one has {len(rows[0])}; all "
+                "rows must have as many cells"
+            )
+
+
+def read_parquet(path: Path) -> Table:
+    """A Parquet file as a table; needs pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading Parquet needs pyarrow, which is not installed; install it with "
+            "'pip install apoint[parquet]', or save the table as CSV"
+        ) from None
+    try:
+        table = pyarrow.parquet.ParquetFile(path).read()
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise UsageError(f"{path}: not readable as Parquet ({reason}); name a whole Parquet file") from None
+    if not table.num_rows or not table.num_columns:
+        raise UsageError(f"{path}: the file is empty; it needs columns and rows of values")
+    columns = [_cells(column, pyarrow.types) for column in table.columns]
+    return Table(path, list(table.column_names), columns, range(1, table.num_rows + 1), "row")
+
+
+def _cells(column: Any, types: Any) -> Sequence[Any] | npt.NDArray[Any]:
+    """A column's cells; numbers as an array, with NaN where there is none."""
+    if types.is_integer(column.type) or types.is_floating(column.type):
+        array: npt.NDArray[Any] = column.to_numpy()
+        return array
+    cells: list[Any] = column.to_pylist()
+    return cells
+
+
+@register("dataset", "csv", origin="file", input="vector", task="classification or regression")
+def csv_file(
+    root: Path | None = None,
+    *,
+    path: str,
+    test_path: str | None = None,
+    target: str | int = -1,
+    task: TaskChoice = "auto",
+    ignore: tuple[str | int, ...] = (),
+    delimiter: Delimiter | None = None,
+    header: bool = True,
+    allow_missing: bool = False,
+) -> Source:
+    """A table from a CSV file: one column is the target, the others are features.
+
+    All features must be numbers. Classes are numbered in the order of their names, or of their values if
+    these are numbers. Empty cells, NA, NaN, null and ? are missing values.
+
+    Args:
+        path: The CSV file, in UTF-8.
+        test_path: A second file with the same columns to test on; without it a part is split off.
+        target: The column to predict, by name or by number from 0; negative numbers count from the end.
+        task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
+            20 different whole numbers, each twice on average.
+        ignore: Columns to leave out, by name or number.
+        delimiter: The character between cells; a comma, or a tab if the file ends in .tsv.
+        header: Whether the first row names the columns.
+        allow_missing: Whether missing features are replaced by their column's mean in the training part;
+            without it they are refused.
+
+    Reference: RFC 4180, «Common Format and MIME Type for Comma-Separated Values (CSV) Files», 2005.
+    """
+    table = read_csv(resolve(path, root), delimiter, header)
+    test = read_csv(resolve(test_path, root), delimiter, header) if test_path else None
+    return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)
+
+
+@register("dataset", "parquet", origin="file", input="vector", task="classification or regression")
+def parquet_file(
+    root: Path | None = None,
+    *,
+    path: str,
+    test_path: str | None = None,
+    target: str | int = -1,
+    task: TaskChoice = "auto",
+    ignore: tuple[str | int, ...] = (),
+    allow_missing: bool = False,
+) -> Source:
+    """A table from a Parquet file: one column is the target, the others are features.
+
+    As the dataset `csv`, with the types that the file states. Needs pyarrow, which is an optional part
+    (`pip install apoint[parquet]`).
+
+    Args:
+        path: The Parquet file.
+        test_path: A second file with the same columns to test on; without it a part is split off.
+        target: The column to predict, by name or by number from 0; negative numbers count from the end.
+        task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
+            20 different whole numbers, each twice on average.
+        ignore: Columns to leave out, by name or number.
+        allow_missing: Whether missing features are replaced by their column's mean in the training part;
+            without it they are refused.
+
+    Reference: Apache Parquet, parquet.apache.org.
+    """
+    table = read_parquet(resolve(path, root))
+    test = read_parquet(resolve(test_path, root)) if test_path else None
+    return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)

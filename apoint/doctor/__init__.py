@@ -1,0 +1,1 @@
+"""Findings from probe readings, with thresholds calibrated on healthy runs. Empty for now."""

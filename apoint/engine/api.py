@@ -1,0 +1,274 @@
+"""`apoint.train`: a recipe, a seed, a run folder.
+
+The same key resumes where it was left or says that it is done; another key under the same name is
+refused with the part that differs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from apoint.engine import checkpoint, custom, environment
+from apoint.engine.loop import Cadence, Moment, Trainer
+from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model
+from apoint.engine.signals import TrainingInterruptedError, listening
+from apoint.errors import ApointError, DivergedError, StorageError, UsageError
+from apoint.recipe import Document, Recipe, load_recipe, with_origins
+from apoint.store import Run, RunWriter
+from apoint.units import Duration
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train, as far as it leaves the recipe alone.
+
+    Attributes:
+        runs_root: Where run folders go; by default `$APOINT_RUNS`, or `runs`.
+        data_root: Where datasets are looked for first.
+        device: `cpu`, `cuda`, `mps` or `auto`.
+        threads: Threads of one replica; by default chosen for the machine.
+        fresh: Begin anew even if there is a run with this name; the old folder is kept aside.
+        inexact: Go on with a run whose key differs, which is then recorded as not exact.
+        checkpoint_every: How often to save; by default once a minute.
+        log_every: How often the training loss is recorded.
+    """
+
+    runs_root: str | Path | None = None
+    data_root: str | Path | None = None
+    device: str = "cpu"
+    threads: int | None = None
+    fresh: bool = False
+    inexact: bool = False
+    checkpoint_every: str | Duration | None = None
+    log_every: str | Duration = "1%"
+
+    @property
+    def root(self) -> Path:
+        return Path(self.runs_root or os.environ.get("APOINT_RUNS") or "runs")
+
+    @property
+    def cadence(self) -> Cadence:
+        every = Duration.parse(self.checkpoint_every) if self.checkpoint_every is not None else None
+        return Cadence(Duration.parse(self.log_every), every)
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Document | Recipe,
+    seed: int = 0,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    watch: Callable[[Moment], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Train a replica, or go on with it, or take it as finished; returns its run.
+
+    Args:
+        recipe: A recipe file, a mapping, or a recipe.
+        seed: Which replica.
+        changes: Dotted paths and their new values, such as `{"optimizer.lr": 3e-4, "epochs": 3}`.
+        watch: Called now and then with where training stands.
+        say: Called with sentences the user should read; by default they are dropped.
+        **options: See `Options`.
+    """
+    return train_document(*load_recipe(recipe, changes), seed, watch=watch, say=say, **options)
+
+
+def train_document(
+    recipe: Recipe,
+    document: Document,
+    seed: int = 0,
+    *,
+    watch: Callable[[Moment], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Run:
+    """`train` for a recipe that is read already, with the document it came from."""
+    session = Session(recipe, document, seed, Options(**options), say or (lambda sentence: None))
+    return session.run(watch or (lambda moment: None))
+
+
+class Session:
+    """One call of `train`: finds out whether to begin, go on or do nothing, and does it."""
+
+    def __init__(
+        self, recipe: Recipe, document: Document, seed: int, options: Options, say: Callable[[str], None]
+    ) -> None:
+        if not 0 <= seed < 2**63:
+            raise UsageError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}")
+        self.recipe, self.document, self.seed, self.options, self.say = recipe, document, seed, options, say
+        self.folder = run_folder(options.root, recipe, seed)
+        self.device = environment.choose_device(options.device)
+        before = None if options.fresh else self._earlier_key()
+        earlier_threads = before.get("threads") if before and options.threads is None else None
+        self.threads = earlier_threads or environment.choose_threads(options.threads, self.device)
+        self.earlier_key = before
+
+    def _earlier_key(self) -> dict[str, Any] | None:
+        if not (self.folder / "env.json").exists():
+            return None
+        key = Run(self.folder).env.get("key")
+        return key if isinstance(key, dict) else None
+
+    def run(self, watch: Callable[[Moment], None]) -> Run:
+        """Begin, go on, or find it finished."""
+        with exact_arithmetic(self.threads, self.device), borrowed_randomness(0):
+            replica = self.assemble()
+            key = self._key(replica)
+            if self.options.fresh:
+                set_aside(self.folder, self.say)
+            differing = environment.differences(self.earlier_key, key) if self.earlier_key else []
+            if differing and not self.options.inexact:
+                raise UsageError(
+                    f"{self.folder} holds a run under another key: {'; '.join(differing)}. Train anew with "
+                    "--fresh (the old folder is kept aside), or go on all the same with --inexact"
+                )
+            if self.earlier_key and Run(self.folder).state == "finished":
+                self.say(f"{self.folder} is finished already")
+                return Run(self.folder)
+            self._train(replica, key, differing, watch)
+        return Run(self.folder)
+
+    def assemble(self) -> Replica:
+        """The replica of this session."""
+        root, folder = self.options.data_root, self.document.folder
+        return assemble(self.recipe, self.seed, device=self.device, data_root=root, folder=folder)
+
+    def _key(self, replica: Replica) -> dict[str, Any]:
+        code = environment.code_hash(custom.own_files(self.recipe.canonical(), self.document.folder))
+        fingerprint = self.recipe.fingerprint
+        return environment.key(
+            fingerprint, self.seed, replica.data.fingerprint, self.device, self.threads, code
+        )
+
+    def _open(self, key: dict[str, Any], notes: list[str]) -> RunWriter:
+        if self.earlier_key:
+            return RunWriter.open(self.folder)
+        texts = self.document.text, with_origins(self.recipe, self.document)
+        return RunWriter.create(self.folder, *texts, environment.describe(self.recipe.name, key, notes))
+
+    def _train(
+        self, replica: Replica, key: dict[str, Any], differing: list[str], watch: Callable[[Moment], None]
+    ) -> None:
+        for note in replica.data.notes:
+            self.say(note)
+        with self._open(key, replica.data.notes) as writer:
+            trainer = Trainer(replica, writer, self.options.cadence, watch, self._aloud(writer))
+            saved = checkpoint.newest(trainer.folder, self._aloud(writer))
+            if saved:
+                trainer.restore(saved)
+                exact = "" if not differing else f" (not exact: {'; '.join(differing)})"
+                self.say(f"going on from step {saved.step} of {trainer.total_steps}{exact}")
+                writer.event("resume", step=saved.step, exact=not differing, differences=differing)
+            else:
+                writer.event("start")
+            writer.status("running", step=trainer.progress.step, total_steps=trainer.total_steps)
+            self._to_the_end(trainer, writer)
+
+    def _to_the_end(self, trainer: Trainer, writer: RunWriter) -> None:
+        """Run the loop and leave a status that says how it ended, whatever happens."""
+
+        def close(state: str, reason: str = "") -> None:
+            step, total = trainer.progress.step, trainer.total_steps
+            writer.event("end", state=state, step=step, reason=reason)
+            writer.sync()
+            writer.status(state, step=step, total_steps=total, reason=reason)
+
+        try:
+            with listening() as stop:
+                trainer.run(stop)
+        except TrainingInterruptedError as interruption:
+            close("interrupted", str(interruption))
+            raise
+        except DivergedError as error:
+            close("diverged", str(error))
+            raise
+        except (ApointError, OSError, RuntimeError) as error:
+            close("failed", f"{type(error).__name__}: {error}")
+            raise
+        close("finished")
+
+    def _aloud(self, writer: RunWriter) -> Callable[[str], None]:
+        def aloud(sentence: str) -> None:
+            self.say(sentence)
+            writer.event("note", text=sentence)
+
+        return aloud
+
+
+def run_folder(root: Path, recipe: Recipe, seed: int) -> Path:
+    """Where a replica's record goes."""
+    return root / f"{recipe.name}-{recipe.fingerprint}-s{seed}"
+
+
+def set_aside(folder: Path, say: Callable[[str], None]) -> None:
+    """Rename an existing run folder so that a fresh one can take its place; nothing is lost."""
+    if not folder.exists():
+        return
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(aside)
+    say(f"the earlier run is kept in {aside}")
+
+
+@contextmanager
+def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
+    """Fixed threads and deterministic algorithms, and everything as it was afterwards."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+
+
+def load_model(run: Run, average: bool = False, allow_code: bool = False) -> nn.Module:
+    """The trained model of a run, from its newest intact checkpoint, in evaluation mode.
+
+    Args:
+        run: The run.
+        average: Take the moving average of the weights instead of the weights.
+        allow_code: Run the user's file that the recipe names, if it names one.
+    """
+    recipe, _ = load_recipe(run.folder / "resolved.yaml")
+    if "file" in recipe.model and not allow_code:
+        raise UsageError(
+            f"the model of {run.folder.name} comes from {recipe.model['file']!r}; pass allow_code=True "
+            "to run that file"
+        )
+    saved = checkpoint.newest(run.folder, lambda sentence: None)
+    if saved is None:
+        raise StorageError(f"{run.folder} has no checkpoint yet")
+    from apoint.data import Facts
+
+    facts = saved.state["facts"]
+    model = build_model(recipe, Facts(**{**facts, "input_shape": tuple(facts["input_shape"])}), 0, Path.cwd())
+    model.load_state_dict(saved.tensors["model"])
+    if average:
+        _load_average(model, saved)
+    return model.eval()
+
+
+def _load_average(model: nn.Module, saved: checkpoint.Checkpoint) -> None:
+    if "average" not in saved.tensors:
+        raise UsageError("this run has no moving average of the weights; its recipe has no 'average'")
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, values in saved.tensors["average"].items():
+            named[name].copy_(values)

@@ -1,0 +1,127 @@
+"""Checkpoints: folders of safetensors and JSON that are whole or are not there.
+
+A checkpoint is written under a temporary name, every file synced, a manifest of sizes and SHA-256
+added, the folder synced, then renamed; the parent is synced last. Loading verifies every byte and falls back
+to the checkpoint before, aloud. No pickle on any path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from apoint.errors import StorageError
+from apoint.store import checkpoint_folders, storage_errors, sync_folder, verify, write_manifest
+
+KEPT = 2
+_PREFIX = "step-"
+
+
+@dataclass
+class Checkpoint:
+    """What a run needs to go on: tensors by group (`model`, `optimizer`, `average`) and plain numbers."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+def save(run_folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint of a run and drop all but the newest two.
+
+    Raises:
+        StorageError: The disk is full or forbids it; what was there before is untouched.
+    """
+    folder = run_folder / "checkpoints"
+    final = folder / f"{_PREFIX}{checkpoint.step:09d}"
+    with storage_errors(final):
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        temporary = folder / f"{final.name}.tmp-{os.getpid()}"
+        temporary.mkdir()
+        try:
+            for group, tensors in checkpoint.tensors.items():
+                _write(temporary / f"{group}.safetensors", safetensors.torch.save(_detached(tensors)))
+            state = {"step": checkpoint.step, **checkpoint.state}
+            _write(temporary / "state.json", json.dumps(state, indent=1).encode())
+            write_manifest(temporary)
+            if final.exists():  # the same step again, after a damaged one was passed over
+                shutil.rmtree(final)
+            temporary.rename(final)
+            sync_folder(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    _retire(run_folder, final)
+    return final
+
+
+def _retire(run_folder: Path, newest: Path) -> None:
+    """Keep the newest two; later steps than the newest were damaged, or training would have begun there."""
+    found = checkpoint_folders(run_folder)
+    place = found.index(newest)
+    for path in found[:place] + found[place + KEPT :]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in plain layout: parameters are views of one buffer, which the format does not allow."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Drop what a killed writer left half-written; the run's lock makes sure that nobody is at it."""
+    for leftover in folder.glob(f"{_PREFIX}*.tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def newest(run_folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest intact checkpoint, or None if there never was one.
+
+    Damaged ones are named through `say` and passed over.
+
+    Raises:
+        StorageError: There are checkpoints and none is intact: starting again from nothing is not
+            something to do in silence.
+    """
+    candidates = checkpoint_folders(run_folder)
+    for path in candidates:
+        problems = verify(path)
+        if not problems:
+            return load(path)
+        say(f"checkpoint {path.name} is damaged ({problems[0]}); going back to the one before it")
+    if candidates:
+        raise StorageError(
+            f"none of the {len(candidates)} checkpoints of {run_folder} is intact; train anew with --fresh, "
+            "which keeps the old folder aside"
+        )
+    return None
+
+
+def load(path: Path) -> Checkpoint:
+    """Read one checkpoint, every file verified against its manifest first."""
+    problems = verify(path)
+    if problems:
+        raise StorageError(f"checkpoint {path} is damaged: {problems[0]}")
+    with storage_errors(path):
+        state = json.loads((path / "state.json").read_text())
+        tensors = {
+            file.stem: safetensors.torch.load(file.read_bytes())
+            for file in sorted(path.glob("*.safetensors"))
+        }
+    return Checkpoint(state.pop("step"), tensors, state)

@@ -1,0 +1,131 @@
+"""What a run stands on: versions, processor, threads, code and data, and the key made from them.
+
+The same key gives the same bits. When two keys differ, `differences` says in which part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import apoint
+from apoint.errors import UsageError
+
+_CODE = ("nn", "models", "optim", "schedules", "data", "theory", "recipe", "engine")
+
+
+def code_hash(own_files: tuple[Path, ...] = ()) -> str:
+    """A hash of the code that decides a run's numbers: ours, and the user's files named in the recipe."""
+    root = Path(apoint.__file__).parent
+    files = [path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))]
+    digest = hashlib.sha256()
+    for path in [*files, *own_files]:
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def processor() -> str:
+    """The processor's name and the vector instructions PyTorch uses on it."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def choose_device(requested: str) -> torch.device:
+    """`cpu`, `cuda`, `mps`, with an index if wanted, or `auto`: the first of cuda, mps, cpu that is there."""
+    if requested == "auto":
+        requested = (
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
+    try:
+        device = torch.device(requested)
+    except RuntimeError:
+        raise UsageError(f"unknown device {requested!r}; use cpu, cuda, cuda:1, mps or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda is not there: this PyTorch sees no CUDA device; use cpu")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("device mps is not there: this PyTorch sees no Apple GPU; use cpu")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device {requested!r} is not supported; use cpu, cuda, mps or auto")
+    return device
+
+
+def choose_threads(requested: int | None, device: torch.device, cores: int | None = None) -> int:
+    """How many threads one replica uses.
+
+    One, unless the machine has many cores. On two cores a second thread gains at most 1.4 times when
+    nothing else runs and can lose two orders of magnitude when something does, since OpenMP's threads
+    wait by spinning; two replicas side by side gain 1.7 to 2 times instead. On more than four cores,
+    half of them, at most eight: a single replica hardly gains beyond that, and room stays for others.
+    """
+    cores = cores or os.cpu_count() or 1
+    if requested is not None:
+        if not 1 <= requested <= 4 * cores:
+            raise UsageError(f"threads must be from 1 to {4 * cores} on this machine, got {requested}")
+        return requested
+    return 1 if cores <= 4 or device.type != "cpu" else min(8, cores // 2)
+
+
+def key(recipe: str, seed: int, data: str, device: torch.device, threads: int, code: str) -> dict[str, Any]:
+    """The parts that decide a run's bits."""
+    return {
+        "recipe": recipe,
+        "seed": seed,
+        "data": data,
+        "code": code,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "processor": processor(),
+        "device": device_name(device),
+        "threads": threads,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The device with the name of its hardware."""
+    return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The parts in which two keys differ, in words."""
+    return [
+        f"{part} was {before.get(part)!r} and is {now.get(part)!r}"
+        for part in sorted(set(before) | set(now))
+        if before.get(part) != now.get(part)
+    ]
+
+
+def describe(name: str, run_key: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """What goes into `env.json`."""
+    device = str(run_key["device"])
+    return {
+        "name": name,
+        "apoint": apoint.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "determinism": determinism(device),
+        "data_notes": notes,
+        "key": dict(run_key),
+    }
+
+
+def determinism(device: str) -> str:
+    """What one may expect of running the same key again."""
+    if device.startswith("cpu"):
+        return "bitwise for the same key"
+    return (
+        "deterministic algorithms requested; bitwise for the same key where PyTorch has them for this device"
+    )

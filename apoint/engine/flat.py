@@ -1,0 +1,126 @@
+"""All trainable parameters of a model as views of one buffer, and their gradients likewise.
+
+The update rules are elementwise, so one call on the whole buffer does what a loop over parameters
+would do, at the price of one call: a dozen operations a step instead of a dozen for each parameter.
+The buffer is walked in chunks that stay in the processor's cache. Norms and checks for values that
+are not finite become single reductions. The model itself does not notice: its parameters keep their
+shapes, strides and names, and autograd adds into their `.grad` views in place.
+
+A parameter that took no part in a step has gradient 0 here, where `torch.optim` would skip it; moving
+averages and decay therefore go on for it, as with `zero_grad(set_to_none=False)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from apoint.errors import UsageError
+from apoint.optim import Rule
+
+CHUNK = 1 << 16  # elements: with the few buffers of Adam still inside a core's second-level cache
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one parameter lives in the buffer."""
+
+    name: str
+    start: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + math.prod(self.size)
+
+
+class FlatParameters:
+    """A model's trainable parameters in one buffer: first those that decay, then the exempt ones.
+
+    Attributes:
+        weights_P: The parameters; the model's own are views of it.
+        gradients_P: Their gradients, likewise.
+        slots: Where each parameter lives, in buffer order.
+        boundary: Where the parameters exempt from decay begin.
+    """
+
+    def __init__(self, model: nn.Module, exempt: Collection[str] = ()) -> None:
+        trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if not trainable:
+            raise UsageError("the model has no parameter to train")
+        kinds = {(p.dtype, p.device) for _, p in trainable}
+        if len(kinds) > 1:
+            shown = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            raise UsageError(f"all parameters must have one type and one device; the model has {shown}")
+        trainable.sort(key=lambda pair: pair[0] in exempt)  # stable: order within each part is the model's
+        total = sum(p.numel() for _, p in trainable)
+        like = trainable[0][1]
+        self.weights_P = torch.empty(total, dtype=like.dtype, device=like.device)
+        self.gradients_P = torch.zeros_like(self.weights_P)
+        self.slots: list[Slot] = []
+        start = 0
+        self.boundary = total
+        for name, parameter in trainable:
+            if name in exempt:
+                self.boundary = min(self.boundary, start)
+            self.slots.append(self._adopt(name, parameter, start))
+            start += parameter.numel()
+
+    def _adopt(self, name: str, parameter: nn.Parameter, start: int) -> Slot:
+        """Move a parameter into the buffer, keeping its strides if they are dense (channels-last is)."""
+        dense = parameter.data
+        if not dense.is_contiguous() and not dense.is_contiguous(memory_format=torch.channels_last):
+            dense = dense.contiguous()
+        size, stride = dense.size(), dense.stride()
+        view = self.weights_P.as_strided(size, stride, start)
+        view.copy_(dense)
+        parameter.data = view
+        parameter.grad = self.gradients_P.as_strided(size, stride, start)
+        return Slot(name, start, tuple(size), stride)
+
+    def named(self, values_P: Tensor) -> dict[str, Tensor]:
+        """Values laid out like the buffer, as views by parameter name in the parameters' own shapes."""
+        return {
+            slot.name: values_P.as_strided(slot.size, slot.stride, values_P.storage_offset() + slot.start)
+            for slot in self.slots
+        }
+
+    def chunks(self) -> Iterator[tuple[slice, bool]]:
+        """The buffer in cache-sized slices, each with whether its parameters are exempt from decay."""
+        for begin, end, exempt in ((0, self.boundary, False), (self.boundary, len(self.weights_P), True)):
+            for start in range(begin, end, CHUNK):
+                yield slice(start, min(start + CHUNK, end)), exempt
+
+    def culprit(self) -> str | None:
+        """The name of the first parameter whose gradient is not finite."""
+        for slot in self.slots:
+            if not torch.isfinite(self.gradients_P[slot.start : slot.stop]).all():
+                return slot.name
+        return None
+
+
+class FlatOptimizer:
+    """An update rule applied to a flat buffer."""
+
+    def __init__(self, rule: Rule, parameters: FlatParameters) -> None:
+        self.rule = rule
+        self.parameters = parameters
+        self.state = rule.init(parameters.weights_P)
+
+    @torch.no_grad()
+    def update(self, gradients_P: Tensor, step: int, hyper: Mapping[str, float]) -> None:
+        """One update with the given gradient; `step` counts from 1."""
+        weights_P = self.parameters.weights_P
+        without_decay = {**hyper, "weight_decay": 0.0, "l2": 0.0}
+        for part, exempt in self.parameters.chunks():
+            state = {name: values[part] for name, values in self.state.items()}
+            chosen = without_decay if exempt else hyper
+            delta, after = self.rule.step(gradients_P[part], state, weights_P[part], step, chosen)
+            weights_P[part] += delta
+            for name, values in after.items():
+                state[name].copy_(values)

@@ -1,0 +1,314 @@
+"""The loop: steps, evaluations, checkpoints, and the record they leave.
+
+What a checkpoint holds is `Trainer.state`; everything else is a function of the recipe, the seed and
+the step number. So a run that goes on from a checkpoint makes the very same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apoint.engine import checkpoint
+from apoint.engine.checkpoint import Checkpoint
+from apoint.engine.measure import evaluate
+from apoint.engine.replica import Replica
+from apoint.engine.signals import StopRequest, TrainingInterruptedError
+from apoint.engine.step import NonFiniteError, training_step
+from apoint.errors import StorageError, UsageError
+from apoint.store import RunWriter
+from apoint.units import Duration
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training stands, for whoever watches it."""
+
+    step: int
+    total_steps: int
+    epoch: float
+    loss: float
+    metrics: dict[str, float]
+    seconds: float
+    remaining_seconds: float | None
+    examples_per_second: float
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often things happen that leave the numbers unchanged.
+
+    Attributes:
+        log_every: How often the training loss is recorded, as its mean since the last time.
+        checkpoint_every: How often to save, as a length of training; by default by the clock.
+        checkpoint_seconds: How often to save by the clock.
+    """
+
+    log_every: Duration = field(default_factory=lambda: Duration(0.01, "share"))
+    checkpoint_every: Duration | None = None
+    checkpoint_seconds: float = 60.0
+
+
+@dataclass
+class Progress:
+    """What the loop carries from step to step; with the tensors, the whole state of a run."""
+
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    best: float | None = None
+    stale: int = 0
+    ended: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Trainer:
+    """Trains one replica into one run folder.
+
+    Args:
+        replica: What to train.
+        writer: Where the record goes.
+        cadence: How often to log and save.
+        watch: Called now and then with where training stands; it sees and changes nothing.
+        say: Called with sentences that the user should read.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        writer: RunWriter,
+        cadence: Cadence,
+        watch: Callable[[Moment], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.replica, self.writer, self.watch, self.say = replica, writer, watch, say
+        self.progress = Progress()
+        self.folder = writer.folder
+        horizon = replica.horizon
+        self.total_steps = horizon.total_steps
+        self.evaluate_every = max(1, round(replica.recipe.evaluate_every.as_steps(horizon)))
+        self.log_every = max(1, round(cadence.log_every.as_steps(horizon)))
+        every = cadence.checkpoint_every
+        self.save_every = max(1, round(every.as_steps(horizon))) if every else None
+        self.save_seconds = cadence.checkpoint_seconds
+        self._saved_at = self._watched_at = time.monotonic()
+        self._troubled = False
+        self._saved_step, self._session_start, self._session_seconds = -1, 0, 0.0
+        _check_early_stop(replica)
+
+    def run(self, stop: StopRequest) -> None:
+        """Train to the end, or until somebody asks to stop."""
+        self._session_start, self._session_seconds = self.progress.step, self.progress.seconds
+        self.replica.model.train()
+        while self.progress.step < self.total_steps and not self.progress.ended:
+            with self._clock():
+                self._one_step()
+            if stop and self.progress.step < self.total_steps and not self.progress.ended:
+                self._leave(stop)
+        self.save()
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.progress.seconds += time.perf_counter() - begin
+
+    def _one_step(self) -> None:
+        progress = self.progress
+        try:
+            loss = training_step(self.replica, progress.step)
+        except NonFiniteError as error:
+            self.writer.event("diverged", step=error.step, tensor=error.tensor, examples=error.examples)
+            raise
+        progress.step += 1
+        progress.loss_sum += loss
+        progress.loss_count += 1
+        last = progress.step == self.total_steps
+        if last or progress.step % self.log_every == 0:
+            self._log_training()
+        if last or progress.step % self.evaluate_every == 0:
+            self._evaluate()
+        self._tell(loss, force=last)
+        if self._save_is_due():
+            self.save()
+
+    # -- the record ---------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> float:
+        return self.progress.step / self.replica.horizon.steps_per_epoch
+
+    def _log_training(self) -> None:
+        progress = self.progress
+        learning_rate = self.replica.timeline.hyper((progress.step - 1) / self.total_steps)["lr"]
+        mean = progress.loss_sum / progress.loss_count
+        self._record("train", {"loss": mean, "learning_rate": learning_rate})
+        progress.loss_sum, progress.loss_count = 0.0, 0
+
+    def _record(self, split: str, values: dict[str, float]) -> None:
+        progress = self.progress
+        self.writer.metric(
+            step=progress.step, epoch=self.epoch, split=split, seconds=progress.seconds, **values
+        )
+        progress.metrics.update({f"{split}_{name}": value for name, value in values.items()})
+
+    def _evaluate(self) -> None:
+        data = self.replica.data
+        splits = {name: split for name, split in data.splits.items() if name != "train"}
+        for name, split in splits.items():
+            values = self._measure(split)
+            if self.replica.average_P is not None:
+                with self._averaged():
+                    values |= {f"average_{key}": value for key, value in self._measure(split).items()}
+            self._record(name, values)
+        self._sync()
+        self._consider_stopping()
+
+    def _sync(self) -> None:
+        """Make the record durable; a disk that refuses is told once, the rows wait in memory."""
+        try:
+            self.writer.sync()
+            self._troubled = False
+        except StorageError as error:
+            if not self._troubled:
+                self.say(f"{error}. Training goes on; what was measured is kept in memory and written later")
+            self._troubled = True
+
+    def _measure(self, split: Any) -> dict[str, float]:
+        replica = self.replica
+        task = replica.data.facts.task
+        return evaluate(replica.model, split, task, replica.loss, replica.stream.prepare, replica.device)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The model with its averaged weights, for a while."""
+        assert self.replica.average_P is not None
+        weights_P = self.replica.parameters.weights_P
+        own_P = weights_P.clone()
+        weights_P.copy_(self.replica.average_P)
+        try:
+            yield
+        finally:
+            weights_P.copy_(own_P)
+
+    def _consider_stopping(self) -> None:
+        rule, progress = self.replica.recipe.early_stop, self.progress
+        if rule is None:
+            return
+        if rule.metric not in progress.metrics:
+            known = ", ".join(sorted(progress.metrics))
+            raise UsageError(
+                f"early_stop.metric {rule.metric!r} is not measured in this run; there are {known}"
+            )
+        higher = rule.higher_is_better if rule.higher_is_better is not None else "accuracy" in rule.metric
+        value = progress.metrics[rule.metric] * (1 if higher else -1)
+        if progress.best is None or value > progress.best + rule.minimum_change:
+            progress.best, progress.stale = value, 0
+            return
+        progress.stale += 1
+        if progress.stale >= rule.patience:
+            progress.ended = True
+            self.writer.event("early-stop", step=progress.step, metric=rule.metric)
+
+    # -- watching -------------------------------------------------------------------------------------
+
+    def _tell(self, loss: float, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._watched_at < 0.1:
+            return
+        self._watched_at = now
+        self.writer.heartbeat(self.progress.step, self.total_steps)
+        done = self.progress.step - self._session_start
+        spent = self.progress.seconds - self._session_seconds
+        rate = done / spent if spent > 0 else 0.0
+        remaining = (self.total_steps - self.progress.step) / rate if rate > 0 else None
+        self.watch(
+            Moment(
+                step=self.progress.step,
+                total_steps=self.total_steps,
+                epoch=self.epoch,
+                loss=loss,
+                metrics=dict(self.progress.metrics),
+                seconds=self.progress.seconds,
+                remaining_seconds=remaining,
+                examples_per_second=rate * self.replica.recipe.batch_size,
+            )
+        )
+
+    # -- checkpoints ------------------------------------------------------------------------------------
+
+    def _save_is_due(self) -> bool:
+        if self.save_every is not None:
+            return self.progress.step % self.save_every == 0
+        return time.monotonic() - self._saved_at >= self.save_seconds
+
+    def save(self) -> None:
+        """Write a checkpoint; a full disk keeps the old one and lets training go on, aloud."""
+        if self._saved_step == self.progress.step:
+            return
+        self._sync()
+        try:
+            path = checkpoint.save(self.folder, Checkpoint(self.progress.step, *self.state()))
+        except StorageError as error:
+            if self.progress.step == self.total_steps or self.progress.ended:
+                raise
+            self.say(f"could not save a checkpoint: {error}. Training goes on; the previous one is kept")
+            self.writer.event("checkpoint-failed", step=self.progress.step, reason=str(error))
+        else:
+            self.writer.event("checkpoint", step=self.progress.step, path=path.name)
+            self._saved_step = self.progress.step
+        self._saved_at = time.monotonic()
+
+    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        """The tensors and the plain numbers from which `restore` goes on."""
+        tensors = {"model": dict(self.replica.model.state_dict()), **self._companions()}
+        return tensors, {"progress": vars(self.progress).copy(), "facts": asdict(self.replica.data.facts)}
+
+    def _companions(self) -> dict[str, dict[str, Tensor]]:
+        """What exists beside the weights, by parameter name: the optimizer's state, the moving average."""
+        replica, named = self.replica, self.replica.parameters.named
+        slots = {
+            f"{slot}/{name}": view
+            for slot, values_P in replica.optimizer.state.items()
+            for name, view in named(values_P).items()
+        }
+        average = {"average": named(replica.average_P)} if replica.average_P is not None else {}
+        return {"optimizer": slots, **average}
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Take over a checkpoint's state."""
+        try:
+            self.replica.model.load_state_dict(saved.tensors["model"])
+            with torch.no_grad():
+                for group, views in self._companions().items():
+                    for name, view in views.items():
+                        view.copy_(saved.tensors[group][name])
+        except (RuntimeError, KeyError) as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise StorageError(f"the checkpoint belongs to another model or optimizer: {reason}") from None
+        self.progress = Progress(**saved.state["progress"])
+        self._saved_step = self.progress.step
+
+    def _leave(self, stop: StopRequest) -> None:
+        self.save()
+        raise TrainingInterruptedError(
+            stop.signal_number,
+            f"stopped at step {self.progress.step} of {self.total_steps}; a checkpoint is saved, and the "
+            "same command goes on from there",
+        )
+
+
+def _check_early_stop(replica: Replica) -> None:
+    rule = replica.recipe.early_stop
+    if rule and rule.metric.startswith("validation_") and replica.data.validation is None:
+        raise UsageError(
+            f"early_stop watches {rule.metric}, and there is no validation data; set data.validation to a "
+            "share such as 0.1, or early_stop.metric to a test metric"
+        )

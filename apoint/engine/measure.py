@@ -1,0 +1,78 @@
+"""Evaluation: a model's metrics on a split, by the task.
+
+Classification: loss, accuracy. Language: loss, bits per character, accuracy. Regression: loss, root
+mean squared error and the share of variance explained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from apoint.data import Split, Task
+
+BATCH = 512
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode comes back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def evaluate(
+    model: nn.Module,
+    split: Split,
+    task: Task,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    prepare: Callable[[Tensor], Tensor],
+    device: torch.device,
+    batch_size: int = BATCH,
+) -> dict[str, float]:
+    """The metrics of a model on a split; weights and modes are left as they were."""
+    total, correct, squares, count, answers = 0.0, 0.0, 0.0, 0, 0
+    with evaluating(model):
+        for start in range(0, len(split), batch_size):
+            x = prepare(split.inputs[start : start + batch_size].to(device))
+            y = split.targets[start : start + batch_size].to(device)
+            outputs = model(x)
+            total += float(loss(outputs, y).double().sum())
+            count += len(y)
+            answers += y.numel()
+            if task == "regression":
+                squares += float((outputs.reshape(y.shape) - y).double().square().sum())
+            else:
+                correct += float((predictions(outputs) == y).sum())
+    mean = total / count
+    if task == "regression":
+        return {"loss": mean, **_regression_metrics(squares, split.targets)}
+    metrics = {"loss": mean, "accuracy": correct / answers}
+    if task == "language":
+        metrics["bits_per_character"] = mean / math.log(2)
+    return metrics
+
+
+def predictions(outputs: Tensor) -> Tensor:
+    """The classes that outputs stand for: the largest, or the sign where one output stands for two."""
+    if outputs.dim() == 1 or outputs.shape[-1] == 1:
+        return (outputs > 0).long().reshape(len(outputs))
+    return outputs.argmax(dim=-1)
+
+
+def _regression_metrics(squares: float, targets: Tensor) -> dict[str, float]:
+    spread = float((targets.double() - targets.double().mean(0)).square().sum())
+    return {
+        "rmse": math.sqrt(squares / targets.numel()),
+        "explained": 1 - squares / spread if spread > 0 else math.nan,
+    }

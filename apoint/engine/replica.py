@@ -1,0 +1,292 @@
+"""A replica, built: a recipe with a seed becomes data, a model, an optimizer, schedules and a stream.
+
+Nothing here trains. Everything that can be wrong with a recipe for this data is found here, before
+the first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from apoint.data import Data, Facts, load, streams
+from apoint.engine import custom
+from apoint.engine.flat import FlatOptimizer, FlatParameters
+from apoint.engine.stream import TrainingStream, scalar_schedule
+from apoint.errors import UsageError
+from apoint.nn import initialise
+from apoint.optim import exempt_from_decay
+from apoint.recipe import Recipe
+from apoint.registry import registry
+from apoint.units import Horizon
+
+_LOSS_TASKS = {"classification": "cross-entropy", "regression": "squared-error", "language": "cross-entropy"}
+
+
+@dataclass
+class Replica:
+    """Everything one training run needs, ready for its first step."""
+
+    recipe: Recipe
+    seed: int
+    data: Data
+    model: nn.Module
+    loss: Callable[[Tensor, Tensor], Tensor]
+    parameters: FlatParameters
+    optimizer: FlatOptimizer
+    clip: Callable[[Tensor, float], Tensor]
+    stream: TrainingStream
+    horizon: Horizon
+    timeline: Timeline
+    device: torch.device
+    average_P: Tensor | None = None
+
+    def stream_seed(self, purpose: str) -> int:
+        """The seed of a random stream: the replica's own if the recipe varies it, else 0."""
+        return stream_seed(self.recipe, self.seed, purpose)
+
+
+def stream_seed(recipe: Recipe, seed: int, purpose: str) -> int:
+    """The seed of a random stream: the replica's own if the recipe varies it, else 0."""
+    return seed if purpose in recipe.vary else 0
+
+
+@dataclass
+class Timeline:
+    """The numbers that may change during training, as functions of progress.
+
+    Attributes:
+        fixed: Hyper-parameters of the optimizer that stay.
+        moving: Those on a schedule; the learning rate is always here.
+        clip_limit: The limit of clipping.
+        knobs: Modules whose rate is on a schedule, each with it.
+    """
+
+    fixed: dict[str, float]
+    moving: dict[str, Callable[[float], float]]
+    clip_limit: Callable[[float], float]
+    knobs: list[tuple[nn.Module, Callable[[float], float]]] = field(default_factory=list)
+
+    def hyper(self, progress: float) -> dict[str, float]:
+        """The optimizer's hyper-parameters at some progress."""
+        return {**self.fixed, **{name: value(progress) for name, value in self.moving.items()}}
+
+    def turn_knobs(self, progress: float) -> None:
+        """Set the rates of the model's modules that are on a schedule."""
+        for module, rate in self.knobs:
+            module.rate = rate(progress)  # type: ignore[assignment]
+
+
+def assemble(
+    recipe: Recipe,
+    seed: int = 0,
+    *,
+    device: torch.device | None = None,
+    data_root: str | Path | None = None,
+    folder: Path | None = None,
+) -> Replica:
+    """Build a replica.
+
+    Args:
+        recipe: What to train.
+        seed: Which replica of it.
+        device: Where; the CPU by default.
+        data_root: Where datasets are looked for first.
+        folder: What file names in the recipe are relative to.
+    """
+    device, folder = device or torch.device("cpu"), folder or Path.cwd()
+    data = load_data(recipe, seed, data_root, folder)
+    loss = _loss(recipe, data.facts)
+    model = build_model(recipe, data.facts, seed, folder).to(device)
+    if device.type != "mps" and any(isinstance(module, nn.Conv2d) for module in model.modules()):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    stream = TrainingStream(
+        data,
+        recipe.batch_size,
+        stream_seed(recipe, seed, "order"),
+        stream_seed(recipe, seed, "augmentation"),
+        device,
+    )
+    horizon = _horizon(recipe, stream.steps_per_epoch)
+    stream.disturb(recipe.deficits, recipe.augment, horizon)
+    parameters = FlatParameters(model, exempt_from_decay(model, recipe.exempt_from_decay))
+    configured = registry("optimizer").build(_without_schedules(recipe.optimizer, "optimizer"))
+    timeline = _timeline(recipe, model, configured.hyper, horizon)
+    return Replica(
+        recipe=recipe,
+        seed=seed,
+        data=data,
+        model=model,
+        loss=loss,
+        parameters=parameters,
+        optimizer=FlatOptimizer(configured.rule, parameters),
+        clip=registry("clip").build(_without_schedules(recipe.clip, "clip")),
+        stream=stream,
+        horizon=horizon,
+        timeline=timeline,
+        device=device,
+        average_P=parameters.weights_P.clone() if recipe.average else None,
+    )
+
+
+def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) -> Data:
+    """The recipe's dataset, split by the replica's split stream."""
+    spec = dict(recipe.data)
+    handling = {name: spec.pop(name) for name in ("validation", "test_share", "limit", "normalise")}
+    split_seed = stream_seed(recipe, seed, "split")
+    if "file" in spec:
+        source = custom.call(spec, "function", {"root": root}, folder)
+        return load(source, seed=split_seed, **handling)
+    return load(spec, root=root, seed=split_seed, **handling)
+
+
+def shape_facts(facts: Facts, loss_name: str) -> dict[str, Any]:
+    """What a model may ask for by name, from the facts of the data."""
+    num_outputs = 1 if loss_name == "binary-cross-entropy" and facts.num_outputs == 2 else facts.num_outputs
+    if facts.kind == "tokens":
+        return {"vocab_size": facts.num_outputs, "context": facts.input_shape[0]}
+    size = 1
+    for length in facts.input_shape:
+        size *= length
+    supplied: dict[str, Any] = {"in_features": size, "num_classes": num_outputs}
+    if facts.kind in ("image", "signal"):
+        supplied |= {"in_channels": facts.input_shape[0], "input_size": tuple(facts.input_shape[1:])}
+    return supplied
+
+
+def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Module:
+    """The recipe's model for data with these facts, initialised from the replica's `init` stream."""
+    init_seed = stream_seed(recipe, seed, "init")
+    supplied = shape_facts(facts, recipe.loss["name"])
+    with borrowed_randomness(streams.key(init_seed, "init", 0)):
+        if "file" in recipe.model:
+            model = custom.call(recipe.model, "class", supplied, folder)
+            if not isinstance(model, nn.Module):
+                raise UsageError(
+                    f"{recipe.model['class']} in {recipe.model['file']} is not a torch.nn.Module"
+                )
+        else:
+            model = _registered_model(recipe, facts, supplied)
+        assert recipe.init is not None
+        activation = recipe.model.get("activation")
+        initialise(
+            model, recipe.init, activation=activation, generator=streams.generator(init_seed, "init", 1)
+        )
+    return model
+
+
+def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any]) -> nn.Module:
+    entry = registry("model")[recipe.model["name"]]
+    accepted = entry.traits.get("inputs", ())
+    if facts.kind not in accepted:
+        fitting = [
+            name for name in registry("model") if facts.kind in registry("model")[name].traits["inputs"]
+        ]
+        raise UsageError(
+            f"model {entry.name!r} takes {' or '.join(accepted)} data, and dataset "
+            f"{recipe.data.get('name', recipe.data.get('file'))!r} gives {facts.kind} data of shape "
+            f"{facts.input_shape}; models that fit: {', '.join(fitting)}"
+        )
+    known = {name: supplied[name] for name in entry.supplied if name in supplied}
+    model: nn.Module = registry("model").build(_without_schedules(recipe.model, "model"), **known)
+    return model
+
+
+def _loss(recipe: Recipe, facts: Facts) -> Callable[[Tensor, Tensor], Tensor]:
+    entry = registry("loss")[recipe.loss["name"]]
+    tasks = entry.traits.get("tasks", ())
+    if facts.task not in tasks:
+        raise UsageError(
+            f"loss {entry.name!r} is for {' or '.join(tasks)}, and the data asks for {facts.task}; "
+            f"write loss: {_LOSS_TASKS[facts.task]}"
+        )
+    if entry.name == "binary-cross-entropy" and facts.num_outputs != 2:
+        raise UsageError(
+            f"loss 'binary-cross-entropy' needs data of two classes, and there are {facts.num_outputs}; "
+            "write loss: cross-entropy"
+        )
+    loss: Callable[[Tensor, Tensor], Tensor] = registry("loss").build(recipe.loss)
+    return loss
+
+
+def _horizon(recipe: Recipe, steps_per_epoch: int) -> Horizon:
+    if recipe.steps is not None:
+        return Horizon(recipe.steps, steps_per_epoch)
+    assert recipe.epochs is not None
+    return Horizon(max(1, round(recipe.epochs * steps_per_epoch)), steps_per_epoch)
+
+
+def _without_schedules(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A resolved ingredient with its scheduled settings left out, so that they take their defaults."""
+    scheduled = _scheduled(spec, kind)
+    return {name: value for name, value in spec.items() if name not in scheduled}
+
+
+def _scheduled(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    from apoint.checking import is_schedulable
+
+    parameters = registry(kind)[spec["name"]].setting_parameters if "name" in spec else {}
+    return {
+        name: value
+        for name, value in spec.items()
+        if isinstance(value, Mapping) and name in parameters and is_schedulable(parameters[name][0])
+    }
+
+
+def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizon: Horizon) -> Timeline:
+    factor = scalar_schedule(recipe.schedule, horizon)
+    rate = float(hyper["lr"])
+    moving: dict[str, Callable[[float], float]] = {"lr": lambda progress: rate * factor(progress)}
+    for name, spec in _scheduled(recipe.optimizer, "optimizer").items():
+        moving[name] = _bounded(spec, horizon, "optimizer", recipe.optimizer["name"], name)
+    fixed = {name: value for name, value in hyper.items() if name not in moving}
+    knobs = []
+    for name, spec in _scheduled(recipe.model, "model").items():
+        schedule = _bounded(spec, horizon, "model", recipe.model["name"], name)
+        knobs += [(module, schedule) for module in model.modules() if getattr(module, "knob", None) == name]
+    limit = _scheduled(recipe.clip, "clip").get("limit", recipe.clip.get("limit", 0.0))
+    return Timeline(fixed, moving, scalar_schedule(limit, horizon), knobs)
+
+
+def _bounded(spec: Any, horizon: Horizon, kind: str, owner: str, name: str) -> Callable[[float], float]:
+    """A schedule whose values were checked at every step against the bounds of the setting it drives."""
+    schedule = scalar_schedule(spec, horizon)
+    values = [schedule(step / horizon.total_steps) for step in range(horizon.total_steps)]
+    annotation = registry(kind)[owner].setting_parameters[name][0]
+    for extreme in (min(values), max(values)):
+        try:
+            TypeAdapter(annotation).validate_python(extreme)
+        except ValidationError as error:
+            rule = error.errors()[0]["msg"]
+            raise UsageError(
+                f"{kind} {owner!r}: the schedule of {name} reaches {extreme:g} at step "
+                f"{values.index(extreme)}: {rule[0].lower()}{rule[1:]}"
+            ) from None
+    return schedule
+
+
+@contextmanager
+def borrowed_randomness(key: int) -> Iterator[None]:
+    """Seed PyTorch's own generators for a while, and give them back as they were.
+
+    Modules of others draw from the global generators; this is the one place that touches them.
+    """
+    states = torch.get_rng_state(), [torch.cuda.get_rng_state(i) for i in range(_cuda_devices())]
+    try:
+        torch.manual_seed(key)
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        for position, state in enumerate(states[1]):
+            torch.cuda.set_rng_state(state, position)
+
+
+def _cuda_devices() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,0 +1,78 @@
+"""One training step: batch, forward, backward, guard, clip, update."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from apoint.data import streams
+from apoint.engine.replica import Replica
+from apoint.errors import DivergedError
+
+
+class NonFiniteError(DivergedError):
+    """A loss or gradient that is not finite, found before it could reach the weights."""
+
+    def __init__(self, step: int, tensor: str, loss: float, index_B: Tensor) -> None:
+        self.step, self.tensor, self.loss = step, tensor, loss
+        self.examples = index_B.tolist()
+        shown = ", ".join(map(str, self.examples[:8])) + (", …" if len(self.examples) > 8 else "")
+        super().__init__(
+            f"training diverged at step {step}: {tensor} is not finite (loss {loss:g}); the update was not "
+            f"made. The batch held training examples {shown}. Try a lower learning rate, clipping or a "
+            "warm-up"
+        )
+
+
+def training_step(replica: Replica, step: int) -> float:
+    """Make update number `step`, counted from 0; returns the batch's mean loss before it."""
+    recipe, stream, parameters = replica.recipe, replica.stream, replica.parameters
+    progress = step / replica.horizon.total_steps
+    replica.timeline.turn_knobs(progress)
+    index_B = stream.indices(step)
+    parameters.gradients_P.zero_()
+    loss = 0.0
+    for part, index_b in enumerate(index_B.chunk(recipe.accumulate)):
+        reseed(replica, step, part)
+        x, y = stream.batch(index_b, step, progress)
+        partial = replica.loss(replica.model(x), y).sum() / len(index_B)
+        partial.backward()  # type: ignore[no-untyped-call]
+        loss += float(partial.detach())
+    gradients_P = replica.clip(parameters.gradients_P, replica.timeline.clip_limit(progress))
+    guard(replica, step, loss, gradients_P, index_B)
+    replica.optimizer.update(gradients_P, step + 1, replica.timeline.hyper(progress))
+    follow_average(replica, progress)
+    return loss
+
+
+def reseed(replica: Replica, step: int, part: int) -> None:
+    """Set PyTorch's generator for the draws inside the model (dropout and the like) of this step."""
+    key = streams.key(replica.stream_seed("dropout"), "dropout", step, part)
+    if replica.device.type == "cpu":
+        torch.default_generator.manual_seed(key)
+    else:
+        torch.manual_seed(key)
+
+
+def guard(replica: Replica, step: int, loss: float, gradients_P: Tensor, index_B: Tensor) -> None:
+    """Stop before the update if the loss or any gradient is not finite."""
+    if math.isfinite(loss) and math.isfinite(float(gradients_P.sum())):
+        return
+    culprit = replica.parameters.culprit()
+    if math.isfinite(loss) and culprit is None and bool(torch.isfinite(gradients_P).all()):
+        return  # finite values whose sum overflows
+    tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {culprit}"
+    raise NonFiniteError(step, tensor, loss, index_B)
+
+
+@torch.no_grad()
+def follow_average(replica: Replica, progress: float) -> None:
+    """Let the moving average of the weights follow them, if the recipe has one."""
+    average = replica.recipe.average
+    if average is None or replica.average_P is None:
+        return
+    started = progress >= average.begin.as_share(replica.horizon, "begin of average")
+    weight = 1 - average.decay if started else 1.0
+    replica.average_P.lerp_(replica.parameters.weights_P, weight)

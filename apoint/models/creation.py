@@ -1,0 +1,51 @@
+"""Models by name: `create("resnet20", num_classes=10, in_channels=1, input_size=32)`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch import nn
+
+from apoint.errors import UsageError
+from apoint.models.shapes import KINDS_OF_FACT, fitted_facts
+from apoint.registry import Ingredient, registry
+
+
+def create(name: str, **arguments: Any) -> nn.Module:
+    """Build a registered model, with its arguments checked.
+
+    The weights are those of PyTorch's constructors, drawn from torch's default generator; see
+    `apoint.nn.initialisation.initialise` for others.
+
+    Args:
+        name: The model, as `apoint list model` shows it; underscores are read as hyphens.
+        **arguments: Facts about the data (`num_classes`, `in_channels`, `input_size`, `in_features`,
+            `vocab_size`, `context`; see `apoint.models.shapes`) and the model's settings. `input_size` is one
+            number for a square image, (height, width), or (length,) for a signal.
+
+    Returns:
+        A plain module.
+
+    Example:
+        >>> model = create("resnet20", num_classes=10, in_channels=1, input_size=32)
+        >>> type(model).__name__
+        'ResNetCifar'
+    """
+    known = registry("model")
+    entry = known[name if name in known else name.replace("_", "-")]
+    facts = {key: value for key, value in arguments.items() if key in KINDS_OF_FACT}
+    settings = {key: value for key, value in arguments.items() if key not in KINDS_OF_FACT}
+    fitted = fitted_facts(entry, facts)
+    _check_complete(entry, fitted)
+    model: nn.Module = known.build(entry.name, **fitted, **settings)
+    return model
+
+
+def _check_complete(entry: Ingredient, facts: dict[str, Any]) -> None:
+    parameters = inspect.signature(entry.build).parameters
+    missing = [name for name in entry.supplied if parameters[name].default is inspect.Parameter.empty]
+    missing = [name for name in missing if name not in facts]
+    if missing:
+        hint = " (or in_channels and input_size)" if "in_features" in missing else ""
+        raise UsageError(f"model {entry.name!r} needs {' and '.join(missing)}{hint}")

@@ -1,0 +1,78 @@
+"""A language model on an LSTM.
+
+Shapes: B batch, T tokens, E size of the embedding, H size of the LSTM, V size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from apoint.errors import UsageError
+from apoint.nn.dropout import Dropout
+from apoint.nn.recurrent import LSTM
+from apoint.registry import register
+from apoint.settings import Count, Rate, Real
+
+
+class LSTMLanguageModel(nn.Module):
+    """Embedding, LSTM, and logits over the vocabulary for each position.
+
+    Args:
+        embedding: The vectors of the tokens.
+        lstm: From [B, T, E] to [B, T, H].
+        width: The size H of the LSTM.
+        dropout: The rate of dropout on the embedding and on the LSTM's output.
+        tied: Whether the head's weights are those of the embedding; then E = H.
+    """
+
+    def __init__(self, embedding: nn.Embedding, lstm: LSTM, width: int, dropout: float, tied: bool) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.dropout_in = Dropout(dropout)
+        self.lstm = lstm
+        self.dropout_out = Dropout(dropout)
+        self.head = nn.Linear(width, embedding.num_embeddings)
+        if tied:
+            self.head.weight = embedding.weight
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Logits [B, T, V]: those at place t are for the token after t."""
+        hidden_BTH, _ = self.lstm(self.dropout_in(self.embedding(tokens_BT)))
+        logits_BTV: Tensor = self.head(self.dropout_out(hidden_BTH))
+        return logits_BTV
+
+
+@register("model", "lstm-lm", inputs=("tokens",))
+def lstm_lm(
+    vocab_size: int,
+    *,
+    depth: Count = 2,
+    width: Count = 128,
+    embedding: Count | None = None,
+    dropout: Rate = 0.0,
+    tied: bool = False,
+    forget_bias: Real = 1.0,
+) -> LSTMLanguageModel:
+    """A language model on an LSTM: logits [B, T, V] for the next token at each place.
+
+    Every sequence starts from a state of zeros. Dropout is where Zaremba et al. have it: on the embedding,
+    between layers and on the output, never from one step to the next.
+
+    Args:
+        depth: The number of LSTM layers.
+        width: The size of each layer.
+        embedding: The size of the tokens' vectors; by default `width`.
+        dropout: The probability of dropping a unit between layers.
+        tied: Whether the output layer's weights are the embedding's; then `embedding` must equal `width`.
+        forget_bias: What the forget gates' biases start at; 1 keeps memories through early training.
+
+    Reference: Zaremba, Sutskever and Vinyals (2014), Recurrent neural network regularization.
+    """
+    size = embedding or width
+    if tied and size != width:
+        raise UsageError(
+            f"model 'lstm-lm': tied weights need embedding equal to width, got {size} and {width}; "
+            f"leave embedding out, or set tied to false"
+        )
+    lstm = LSTM(size, width, depth, forget_bias=forget_bias, dropout=lambda: Dropout(dropout))
+    return LSTMLanguageModel(nn.Embedding(vocab_size, size), lstm, width, dropout, tied)

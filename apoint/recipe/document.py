@@ -1,0 +1,220 @@
+"""Reading a recipe's text: YAML with the line of every value, and `key=value` overrides on top.
+
+A recipe is data. The reader builds plain values from YAML's nodes and runs no constructor, refuses
+tags, anchors and duplicate keys, and follows YAML 1.2, so that `1e-3` is a number and `no` a word.
+Each value remembers where it came from, which is what error messages and `--print-recipe` show.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apoint.errors import UsageError
+
+Place = tuple[str | int, ...]
+MAX_BYTES = 1 << 20
+_INTEGER = re.compile(r"^[-+]?[0-9]+$")
+_NUMBER = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_WORDS: dict[str, Any] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    ".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan,
+}  # fmt: skip
+
+
+@dataclass
+class Document:
+    """A recipe as written: its values, and the origin of each.
+
+    Attributes:
+        values: Plain dictionaries, lists and scalars.
+        origins: For each place that was written, `file:line` or `override`; what is absent is a default.
+        text: The text of the file, or an equivalent when there was none.
+        name: What to call the document in messages.
+        folder: What relative file names in it are relative to.
+    """
+
+    values: dict[str, Any]
+    origins: dict[Place, str] = field(default_factory=dict)
+    text: str = ""
+    name: str = "recipe"
+    folder: Path = field(default_factory=Path.cwd)
+
+    def origin(self, place: Place) -> str:
+        """Where the value at a place was written: its own mark, or that of the nearest part around it."""
+        for length in range(len(place), 0, -1):
+            if place[:length] in self.origins:
+                return self.origins[place[:length]]
+        return self.name
+
+    def override(self, changes: Mapping[str, Any], source: str = "override") -> Document:
+        """A copy with dotted changes applied, such as `{"optimizer.lr": 3e-4}`."""
+        changed = Document(copy.deepcopy(self.values), dict(self.origins), self.text, self.name, self.folder)
+        for key, value in changes.items():
+            place = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+            if not all(str(part) for part in place):
+                raise UsageError(
+                    f"override {key!r} has an empty part; write a path such as optimizer.lr=3e-4"
+                )
+            changed._put(place, value, key)
+            stale = [known for known in changed.origins if known[: len(place)] == place]
+            for known in stale:
+                del changed.origins[known]
+            changed.origins[place] = source
+        return changed
+
+    def _put(self, place: Place, value: Any, key: str) -> None:
+        """Set the value at a place, making mappings on the way; a bare ingredient name becomes a mapping."""
+        here: Any = self.values
+        for position, part in enumerate(place[:-1]):
+            if isinstance(here, list):
+                here = here[_list_index(here, part, key)]
+                continue
+            below = here.get(part)
+            if isinstance(below, str):  # `optimizer: adam` and then `optimizer.lr=…`
+                here[part] = {"name": below}
+                around = place[: position + 1]
+                self.origins[(*around, "name")] = self.origin(around)
+            elif below is None:
+                here[part] = {}
+            elif not isinstance(below, dict | list):
+                shown = ".".join(map(str, place[: position + 1]))
+                raise UsageError(f"override {key!r}: {shown} is {below!r} and has no settings inside it")
+            here = here[part]
+        if isinstance(here, list):
+            here[_list_index(here, place[-1], key)] = value
+        else:
+            here[place[-1]] = value
+
+
+def _list_index(items: list[Any], part: str | int, key: str) -> int:
+    if not isinstance(part, int) or part >= len(items):
+        raise UsageError(
+            f"override {key!r}: {part!r} must be a position in the list there, from 0 to {len(items) - 1}"
+        )
+    return part
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """`key=value` arguments of the command line; a value is read as YAML."""
+    changes = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{pair!r} is not an override; write key=value, such as optimizer.lr=3e-4")
+        changes[key.strip()] = parse_yaml(text, f"override {key.strip()!r}").content
+    return changes
+
+
+def read_document(path: str | Path) -> Document:
+    """A recipe file as a document, or one sentence that says why not."""
+    file = Path(path)
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no recipe file {str(path)!r}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the recipe {str(path)!r}: {error.strerror}") from None
+    if len(raw) > MAX_BYTES:
+        raise UsageError(f"{path} has {len(raw)} bytes; a recipe has at most {MAX_BYTES}")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8") from None
+    return document_from_text(text, str(path), file.resolve().parent)
+
+
+def document_from_text(text: str, name: str = "recipe", folder: Path | None = None) -> Document:
+    """A recipe's text as a document."""
+    parsed = parse_yaml(text, name)
+    if not isinstance(parsed.content, dict):
+        raise UsageError(f"{name}: a recipe is a mapping of names to values, such as 'batch_size: 64'")
+    origins = {place: f"{name}:{line}" for place, line in parsed.lines.items()}
+    return Document(parsed.content, origins, text, name, folder or Path.cwd())
+
+
+@dataclass
+class Parsed:
+    """Plain values from YAML, and the line of each place in them."""
+
+    content: Any
+    lines: dict[Place, int]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's composer with anchors refused; only its nodes are used, never its constructors."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*name) are not allowed in a recipe", problem_mark=mark
+            )
+        return super().compose_node(parent, index)
+
+
+def parse_yaml(text: str, name: str) -> Parsed:
+    """YAML text as plain values with line numbers."""
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+        lines: dict[Place, int] = {}
+        return Parsed(_value(node, (), lines, name) if node else None, lines)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{name}: not valid YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise UsageError(f"{name}: nested too deeply for a recipe") from None
+
+
+def _value(node: yaml.Node, place: Place, lines: dict[Place, int], name: str) -> Any:
+    line = node.start_mark.line + 1
+    lines[place] = line
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, f"{name}:{line}")
+    _refuse_tag(node, f"{name}:{line}")
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, (*place, position), lines, name) for position, item in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+        here = f"{name}:{key_node.start_mark.line + 1}"
+        if key is None:
+            raise UsageError(f"{here}: a key must be a plain word")
+        if key in found:
+            raise UsageError(f"{here}: {key!r} is written twice; keep one")
+        found[key] = _value(value_node, (*place, key), lines, name)
+        lines[(*place, key)] = key_node.start_mark.line + 1
+    return found
+
+
+def _scalar(node: yaml.ScalarNode, where: str) -> Any:
+    text: str = node.value
+    if node.style in ("'", '"', "|", ">"):
+        return text
+    _refuse_tag(node, where)
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.match(text):
+        return int(text)
+    return float(text) if _NUMBER.match(text) else text
+
+
+def _refuse_tag(node: yaml.Node, where: str) -> None:
+    if node.tag and not node.tag.startswith("tag:yaml.org,2002:"):
+        raise UsageError(f"{where}: the tag {node.tag!r} is not allowed; a recipe is plain data")
+    if node.tag and node.tag.startswith("tag:yaml.org,2002:python"):
+        raise UsageError(f"{where}: the tag {node.tag!r} is not allowed; a recipe is plain data")

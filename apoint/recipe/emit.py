@@ -1,0 +1,91 @@
+"""Writing a recipe: YAML that reads back to the same recipe, each value with where it came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from apoint.recipe.document import _NUMBER, _WORDS, Document, Place
+from apoint.recipe.recipe import Recipe
+
+_PLAIN = re.compile(r"^[A-Za-z_./][A-Za-z0-9_./ -]*$")
+
+
+def to_yaml(recipe: Recipe, note: Callable[[Place], str] | None = None) -> str:
+    """The whole recipe as YAML; `note` gives the comment behind a value, such as its origin."""
+    lines: list[str] = []
+    for name, value in recipe.model_dump(mode="json").items():
+        _write(name, value, (name,), 0, lines, note)
+    return "\n".join(lines) + "\n"
+
+
+def with_origins(recipe: Recipe, document: Document) -> str:
+    """The whole recipe as YAML, each value with its origin: a line of the file, an override, or default."""
+    written = document.origins
+
+    def origin(place: Place) -> str:
+        # A name may stand for its mapping (`optimizer: adam`), and lists and overrides cover what is inside.
+        if place in written:
+            return written[place]
+        if place[-1] == "name" and place[:-1] in written and not _has_children(place[:-1], written):
+            return written[place[:-1]]
+        covering = [place[:n] for n in range(1, len(place)) if written.get(place[:n]) == "override"]
+        inside = covering and _holds(document.values, place)
+        return "override" if inside else "default"
+
+    return to_yaml(recipe, origin)
+
+
+def _has_children(place: Place, written: dict[Place, str]) -> bool:
+    return any(len(other) > len(place) and other[: len(place)] == place for other in written)
+
+
+def _holds(values: Any, place: Place) -> bool:
+    for part in place:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            return isinstance(values, str) and part == "name"
+    return True
+
+
+def _write(
+    name: str, value: Any, place: Place, depth: int, lines: list[str], note: Callable[[Place], str] | None
+) -> None:
+    pad = "  " * depth
+    if isinstance(value, dict) and value:
+        lines.append(f"{pad}{name}:")
+        for key, item in value.items():
+            _write(key, item, (*place, key), depth + 1, lines, note)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        lines.append(f"{pad}{name}:")
+        for position, item in enumerate(value):
+            before = len(lines)
+            for key, inner in item.items():
+                _write(key, inner, (*place, position, key), depth + 2, lines, note)
+            lines[before] = f"{pad}  - {lines[before].lstrip()}"
+    else:
+        comment = f"  # {note(place)}" if note else ""
+        lines.append(f"{pad}{name}: {_inline(value)}{comment}")
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_inline(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, str):
+        bare = (
+            _PLAIN.match(value)
+            and value not in _WORDS
+            and not _NUMBER.match(value)
+            and value == value.strip()
+        )
+        return value if bare else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

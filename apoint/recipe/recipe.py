@@ -1,0 +1,288 @@
+"""The recipe: everything that defines a training run except its seed.
+
+One typed object is one YAML file is one canonical JSON is one fingerprint. A `Recipe` is complete:
+every ingredient is resolved to all its settings when it is made, and anything wrong is said in one
+sentence with its file and line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from apoint.checking import describe
+from apoint.errors import UsageError
+from apoint.recipe.document import Document, document_from_text, read_document
+from apoint.recipe.resolve import RecipeError, resolve
+from apoint.settings import Count, Length, Momentum, NonNegative, Positive, Share
+from apoint.units import Duration
+
+STREAMS = ("init", "order", "augmentation", "dropout", "split")
+Stream = Literal["init", "order", "augmentation", "dropout", "split"]
+Exemption = Literal["bias", "norm", "embedding", "one-dimensional"]
+DEFAULTS = {
+    "init": "he",
+    "loss": "cross-entropy",
+    "optimizer": "adamw",
+    "schedule": "constant",
+    "clip": "none",
+}
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown names are refused, and nothing changes after it is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Average(Section):
+    """An exponential moving average of the weights, evaluated beside them."""
+
+    decay: Momentum = Field(0.999, description="How much of the average is kept at each update.")
+    begin: Length = Field(
+        Duration(0, "share"), description="When averaging begins; before, the average follows."
+    )
+
+
+class EarlyStop(Section):
+    """End training when a metric no longer improves."""
+
+    metric: str = Field("validation_loss", description="The metric watched, as <split>_<name>.")
+    patience: Count = Field(5, description="How many evaluations in a row may pass without improvement.")
+    minimum_change: NonNegative = Field(0.0, description="An improvement smaller than this does not count.")
+    higher_is_better: bool | None = Field(
+        None, description="The direction; by default higher for accuracy and lower for everything else."
+    )
+
+
+class Recipe(Section):
+    """Everything that defines a training run except its seed."""
+
+    name: str = Field(
+        "run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="A label for run folders."
+    )
+    description: str = Field(
+        "", description="What the recipe is for, in a sentence; not part of its fingerprint."
+    )
+    data: dict[str, Any] = Field(
+        description="The dataset and its settings; further: validation, test_share, limit, normalise."
+    )
+    deficits: list[dict[str, Any]] = Field(
+        [], description="Deficits of the training stream, each with begin, end and strength; in order."
+    )
+    augment: list[dict[str, Any]] = Field([], description="Augmentations of the training batches, in order.")
+    model: dict[str, Any] = Field(description="The model and its settings, or {file: net.py, class: Net, …}.")
+    init: dict[str, Any] | None = Field(
+        None, description="The initialisation; by default he, and as-built for a model from a file."
+    )
+    loss: dict[str, Any] = Field({"name": DEFAULTS["loss"]}, description="The loss.")
+    optimizer: dict[str, Any] = Field(
+        {"name": DEFAULTS["optimizer"]}, description="The optimizer with its learning rate."
+    )
+    exempt_from_decay: list[Exemption] = Field(
+        ["bias", "norm"], description="Which parameters weight decay and L2 leave alone."
+    )
+    schedule: dict[str, Any] = Field(
+        {"name": DEFAULTS["schedule"]},
+        description="What multiplies the learning rate, as a function of progress.",
+    )
+    clip: dict[str, Any] = Field({"name": DEFAULTS["clip"]}, description="Clipping of the gradient.")
+    batch_size: Count = Field(64, description="Examples per update.")
+    accumulate: Count = Field(
+        1, description="Parts a batch is computed in; the update is that of the whole batch."
+    )
+    epochs: Positive | None = Field(None, description="How long to train, in passes over the training data.")
+    steps: Count | None = Field(None, description="How long to train, in updates; instead of epochs.")
+    average: Average | None = Field(
+        None, description="A moving average of the weights (EMA); absent by default."
+    )
+    evaluate_every: Length = Field(
+        Duration(1, "epochs"), description="How often to evaluate; always at the end."
+    )
+    early_stop: EarlyStop | None = Field(None, description="When to end before time; never by default.")
+    vary: list[Stream] = Field(
+        ["init", "order", "augmentation", "dropout"],
+        description="What the seed changes; streams that are not listed stay those of seed 0.",
+    )
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @field_validator("loss", "optimizer", "schedule", "clip", "init", mode="before")
+    @classmethod
+    def _resolve_ingredient(cls, raw: Any, info: Any) -> Any:
+        kind: str = info.field_name
+        if kind == "init" and raw is None:
+            return None
+        return resolve(kind, raw, (kind,), DEFAULTS[kind])
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _resolve_model(cls, raw: Any) -> Any:
+        return _own_file(raw, "class", ("model",)) or resolve("model", raw, ("model",))
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _resolve_data(cls, raw: Any) -> Any:
+        raw = {"name": raw} if isinstance(raw, str) else raw
+        if not isinstance(raw, Mapping):
+            raise RecipeError(("data",), f"must name a dataset, such as 'digits', got {raw!r}")
+        handling = {name: raw[name] for name in DataHandling.model_fields if name in raw}
+        checked = _checked(DataHandling, handling, ("data",))
+        rest = {name: value for name, value in raw.items() if name not in handling}
+        source = _own_file(rest, "function", ("data",)) or resolve("dataset", rest, ("data",))
+        return {**source, **checked}
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _resolve_augment(cls, raw: Any) -> Any:
+        return [
+            resolve("augmentation", item, ("augment", i)) for i, item in enumerate(_listed(raw, "augment"))
+        ]
+
+    @field_validator("deficits", mode="before")
+    @classmethod
+    def _resolve_deficits(cls, raw: Any) -> Any:
+        return [_deficit(item, ("deficits", i)) for i, item in enumerate(_listed(raw, "deficits"))]
+
+    @field_validator("vary", "exempt_from_decay")
+    @classmethod
+    def _sorted_set(cls, names: list[Any]) -> list[Any]:
+        return sorted(set(names))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_length(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping) and raw.get("epochs") is None and raw.get("steps") is None:
+            return {**raw, "epochs": 10}
+        return raw
+
+    @model_validator(mode="after")
+    def _agree(self) -> Recipe:
+        if self.epochs is not None and self.steps is not None:
+            raise RecipeError(("steps",), "give either epochs or steps, not both")
+        if self.init is None:
+            spec = "as-built" if "file" in self.model else DEFAULTS["init"]
+            object.__setattr__(self, "init", resolve("init", spec, ("init",)))
+        if self.accumulate > self.batch_size:
+            raise RecipeError(
+                ("accumulate",), f"cannot compute a batch of {self.batch_size} in {self.accumulate} parts"
+            )
+        return self
+
+    # -- canonical form ---------------------------------------------------------------------------
+
+    def canonical(self) -> dict[str, Any]:
+        """The plain values that define training: names of defaults, order and labels make no difference."""
+        values = self.model_dump(mode="json")
+        return {name: value for name, value in values.items() if name not in ("name", "description")}
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that stand for the canonical form."""
+        text = json.dumps(self.canonical(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class DataHandling(Section):
+    """What is done with a dataset once it is read."""
+
+    validation: Share = Field(0.0, description="Share of the training data held out for validation.")
+    test_share: Share = Field(
+        0.2, description="Share held out as test data where the dataset has no test part."
+    )
+    limit: Count | None = Field(
+        None, description="Use only so many training examples, in equal class shares."
+    )
+    normalise: bool = Field(True, description="Bring each channel or feature to mean 0 and deviation 1.")
+
+
+class DeficitWindow(Section):
+    """When a deficit holds, and how strongly."""
+
+    begin: Length = Field(Duration(0, "share"), description="When the deficit begins.")
+    end: Length = Field(Duration(1, "share"), description="When the deficit ends.")
+    strength: float = Field(1.0, ge=0, le=1, description="From 0, none, to 1, full; may be on a schedule.")
+
+
+def _listed(raw: Any, field: str) -> list[Any]:
+    if isinstance(raw, list | tuple):
+        return list(raw)
+    raise RecipeError(
+        (field,), f"must be a list, such as [{'flip' if field == 'augment' else 'blur'}], got {raw!r}"
+    )
+
+
+def _deficit(raw: Any, place: tuple[str | int, ...]) -> dict[str, Any]:
+    raw = {"name": raw} if isinstance(raw, str) else raw
+    if not isinstance(raw, Mapping):
+        raise RecipeError(place, f"must name a deficit, such as 'blur', got {raw!r}")
+    window = {name: raw[name] for name in DeficitWindow.model_fields if name in raw}
+    scheduled = {}
+    if isinstance(window.get("strength"), Mapping):
+        scheduled = {"strength": resolve("schedule", window.pop("strength"), (*place, "strength"))}
+    rest = {name: value for name, value in raw.items() if name not in DeficitWindow.model_fields}
+    return {**resolve("deficit", rest, place), **_checked(DeficitWindow, window, place), **scheduled}
+
+
+def _checked(
+    section: type[Section], values: Mapping[str, Any], place: tuple[str | int, ...]
+) -> dict[str, Any]:
+    try:
+        return section(**values).model_dump(mode="json")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RecipeError((*place, *first["loc"][:1]), describe(first, section.model_fields)) from None
+
+
+def _own_file(raw: Any, member: str, place: tuple[str | int, ...]) -> dict[str, Any] | None:
+    """A part from a file of the user's, left as written: reading a recipe runs no code."""
+    if not isinstance(raw, Mapping) or "file" not in raw or "name" in raw:
+        return None
+    if not isinstance(raw["file"], str) or not isinstance(raw.get(member), str):
+        raise RecipeError(place, f"needs both 'file', a Python file, and '{member}', a name in it")
+    return dict(raw)
+
+
+def load_recipe(
+    source: str | Path | Mapping[str, Any] | Document | Recipe, changes: Mapping[str, Any] | None = None
+) -> tuple[Recipe, Document]:
+    """A recipe and the document it came from, with changes such as `{"optimizer.lr": 3e-4}` on top.
+
+    Args:
+        source: A file name, a mapping, a document, or a recipe.
+        changes: Dotted paths and their new values.
+    """
+    document = _as_document(source)
+    if changes:
+        document = document.override(changes)
+    try:
+        return Recipe(**document.values), document
+    except ValidationError as error:
+        raise UsageError(_located(error, document)) from None
+
+
+def _as_document(source: str | Path | Mapping[str, Any] | Document | Recipe) -> Document:
+    if isinstance(source, Document):
+        return source
+    if isinstance(source, Recipe):
+        return document_from_text(json.dumps(source.model_dump(mode="json"), indent=1), source.name)
+    if isinstance(source, Mapping):
+        return document_from_text(json.dumps(dict(source), indent=1), "recipe")
+    return read_document(source)
+
+
+def _located(error: ValidationError, document: Document) -> str:
+    """The first thing wrong, in one sentence that begins with where it was written."""
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, RecipeError):
+        return f"{document.origin(cause.place)}: {cause}"
+    place = tuple(first["loc"])
+    inner: dict[Any, type[Section]] = {"average": Average, "early_stop": EarlyStop}
+    known = inner.get(place[0] if place else None, Recipe).model_fields
+    return f"{document.origin(place)}: {describe(first, known)}"

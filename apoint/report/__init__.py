@@ -1,0 +1,1 @@
+"""Figures, tables and standalone pages, drawn from records alone. Empty for now."""

@@ -1,0 +1,318 @@
+"""The catalogue: what `runs list` and the curves of many runs are read from, in milliseconds.
+
+It is drawn from the run folders and holds nothing of its own, so it may be deleted at any time. It never
+stands in the way: where it cannot be written, it is built in memory; where it is damaged, it is built anew,
+and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from apoint.errors import ApointError
+from apoint.store import layout
+from apoint.store.blocks import Block, Curve, from_blocks, to_blocks
+from apoint.store.database import BUSY_SECONDS, choose_journal, connect, is_damaged, with_patience, writing
+from apoint.store.find import run_folders
+from apoint.store.lines import NOT_FINITE, strict_json
+from apoint.store.lock import FileLock
+from apoint.store.run import Run, file_stamp
+from apoint.store.status import resolve
+
+T = TypeVar("T")
+FILE, LOCK = "catalogue.sqlite", "catalogue.lock"
+_VERSION = 1
+_RUNS_PER_TRANSACTION = 50
+_SCHEMA = """
+CREATE TABLE runs(
+    id INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE, stamp TEXT NOT NULL, name TEXT, fingerprint TEXT,
+    seed INTEGER, state TEXT, started REAL, step INTEGER, total_steps INTEGER, last TEXT, status TEXT,
+    problem TEXT
+);
+CREATE TABLE blocks(
+    run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE, metric TEXT NOT NULL, split TEXT NOT NULL,
+    block INTEGER NOT NULL, first_step INTEGER NOT NULL, count INTEGER NOT NULL, steps BLOB NOT NULL,
+    "values" BLOB NOT NULL, low REAL, high REAL,
+    PRIMARY KEY(metric, split, run, block)
+);
+CREATE INDEX blocks_of_run ON blocks(run);
+"""
+_log = logging.getLogger("apoint.store")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line.
+
+    Attributes:
+        folder: The run folder.
+        name: The recipe's name.
+        fingerprint: The recipe's fingerprint.
+        seed: The seed.
+        state: The state now, as `Run.state` tells it.
+        started: When it began, in seconds since 1970.
+        step: The last step that is known.
+        total_steps: How many there shall be.
+        last: The last value of each metric by surface name, such as `test_accuracy`.
+        problem: Why the run could not be read, if it could not.
+    """
+
+    folder: Path
+    name: str
+    fingerprint: str = ""
+    seed: int | None = None
+    state: str = "unknown"
+    started: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    last: dict[str, float] = field(default_factory=dict)
+    problem: str | None = None
+
+
+class Catalogue:
+    """The catalogue of the runs under one folder.
+
+    Args:
+        root: The folder that holds the run folders; the catalogue is `catalogue.sqlite` in it.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self.path = self.root / FILE
+        self._memory: sqlite3.Connection | None = None
+
+    def refresh(self) -> int:
+        """Take up what has changed since the last time, and return how many runs had to be read."""
+        return self._do(self._refresh, alone=True)
+
+    def rebuild(self) -> int:
+        """Build the catalogue anew from the run folders, and return how many there are."""
+        return self._do(self._refresh, alone=True, anew=True)
+
+    def summaries(self) -> list[Summary]:
+        """Every run in one line, the newest first, as of the last `refresh`; states are those of now."""
+        return self._do(self._summaries)
+
+    def series(
+        self, metric: str, split: str = "test", folders: Sequence[str] | None = None
+    ) -> dict[str, Curve]:
+        """One curve of each run that has it, by name of the run folder, as of the last `refresh`.
+
+        Args:
+            metric: The metric, such as `accuracy`.
+            split: Which part of the data it was measured on.
+            folders: The names of the run folders to read; all if left out.
+        """
+        return self._do(lambda connection: _read_series(connection, metric, split, folders))
+
+    def close(self) -> None:
+        """Forget what is in memory; the file on disk needs no closing."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def __enter__(self) -> Catalogue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _do(self, work: Callable[[sqlite3.Connection], T], alone: bool = False, anew: bool = False) -> T:
+        """Do `work` on the file; on one built anew if it is damaged; or in memory if nothing else works."""
+        if self._memory is None and (self.path.exists() or run_folders(self.root)):
+            try:
+                return self._on_disk(work, alone or not self.path.exists(), anew)
+            except (sqlite3.Error, OSError, ApointError) as error:
+                _log.warning(
+                    "the catalogue %s cannot be used (%s); the runs are read from their folders",
+                    self.path,
+                    error,
+                )
+        if self._memory is None:
+            self._memory = connect(":memory:")
+            _make_tables(self._memory)
+            self._refresh(self._memory)
+        return work(self._memory)
+
+    def _on_disk(self, work: Callable[[sqlite3.Connection], T], alone: bool, anew: bool) -> T:
+        try:
+            return with_patience(lambda: self._once_on_disk(work, alone, anew))
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            _log.warning("the catalogue %s is damaged (%s) and is built anew", self.path, error)
+        return with_patience(lambda: self._once_on_disk(work, alone=True, anew=True))
+
+    def _once_on_disk(self, work: Callable[[sqlite3.Connection], T], alone: bool, anew: bool) -> T:
+        lock = FileLock(self.root / LOCK, BUSY_SECONDS) if alone else contextlib.nullcontext()
+        with lock:
+            if anew:
+                self._discard()
+            fresh = not self.path.exists()
+            with contextlib.closing(connect(self.path)) as connection:
+                if alone:
+                    choose_journal(connection, self.path)
+                    fresh = _make_tables(connection) or fresh
+                if fresh and work != self._refresh:
+                    self._refresh(connection)
+                return work(connection)
+
+    def _discard(self) -> None:
+        """Remove the file with its journals: a journal left behind would be played into the next file."""
+        for ending in ("", "-journal", "-wal", "-shm"):
+            self.path.with_name(FILE + ending).unlink(missing_ok=True)
+
+    def _refresh(self, connection: sqlite3.Connection) -> int:
+        stamps = {folder.name: _stamp(folder) for folder in run_folders(self.root)}
+        known = dict(connection.execute("SELECT folder, stamp FROM runs"))
+        changed = [name for name, stamp in stamps.items() if known.get(name) != stamp]
+        gone = [(name,) for name in known if name not in stamps]
+        if gone:
+            with writing(connection):
+                connection.executemany("DELETE FROM runs WHERE folder = ?", gone)
+        for start in range(0, len(changed), _RUNS_PER_TRANSACTION):
+            entries = [
+                _read_entry(self.root / name) for name in changed[start : start + _RUNS_PER_TRANSACTION]
+            ]
+            with writing(connection):
+                for summary, status, blocks in entries:
+                    _store_or_say_why_not(connection, summary, stamps[summary.folder.name], status, blocks)
+        return len(changed)
+
+    def _summaries(self, connection: sqlite3.Connection) -> list[Summary]:
+        rows = connection.execute(
+            "SELECT folder, name, fingerprint, seed, started, step, total_steps, last, status, problem "
+            "FROM runs ORDER BY started IS NULL, started DESC, folder"
+        )
+        return [self._summary(*row) for row in rows]
+
+    def _summary(self, folder: str, *rest: Any) -> Summary:
+        name, fingerprint, seed, started, step, total_steps, last, status, problem = rest
+        numbers = {key: NOT_FINITE.get(value, value) for key, value in json.loads(last).items()}
+        state = resolve(json.loads(status))
+        return Summary(
+            self.root / folder, name, fingerprint, seed, state, started, step, total_steps, numbers, problem
+        )
+
+
+Blocks = list[tuple[str, str, Block]]
+
+
+def _make_tables(connection: sqlite3.Connection) -> bool:
+    """Make the tables unless those of this version are there; says whether it had to."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
+        return False
+    with writing(connection):
+        for statement in ("DROP TABLE IF EXISTS blocks", "DROP TABLE IF EXISTS runs", *_SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version={_VERSION}")
+    return True
+
+
+def _stamp(folder: Path) -> str:
+    """What changes when the run does."""
+    try:
+        return json.dumps([file_stamp(folder / name) for name in (layout.METRICS, layout.STATUS, layout.ENV)])
+    except ApointError as error:
+        return str(error)
+
+
+def _read_entry(folder: Path) -> tuple[Summary, dict[str, Any], Blocks]:
+    """A run as the catalogue keeps it; one that cannot be read is kept with the reason."""
+    try:
+        run = Run(folder)
+        return _describe(run), run.status, _blocks(run)
+    except Exception as error:  # whatever is in a folder, the others must still be listed
+        reason = str(error) if isinstance(error, ApointError) else f"{type(error).__name__}: {error}"
+        return Summary(folder, folder.name, problem=reason), {}, []
+
+
+def _describe(run: Run) -> Summary:
+    status, metrics = run.status, run.metrics
+    last_step = metrics[-1]["step"] if metrics else None
+    return Summary(
+        folder=run.folder,
+        name=run.name,
+        fingerprint=run.fingerprint,
+        seed=run.seed,
+        started=_number(status.get("started")),
+        step=max(
+            (step for step in (_whole(status.get("step")), last_step) if step is not None), default=None
+        ),
+        total_steps=_whole(status.get("total_steps")),
+        last=metrics.final(),
+    )
+
+
+def _blocks(run: Run) -> Blocks:
+    metrics = run.metrics
+    named = (surface.partition("_") for surface in metrics.names)
+    return [
+        (name, split, block) for split, _, name in named for block in to_blocks(*metrics.series(name, split))
+    ]
+
+
+def _store_or_say_why_not(
+    connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any], blocks: Blocks
+) -> None:
+    """Store a run; one with a number or text that SQLite cannot hold is kept with the reason."""
+    try:
+        _store(connection, summary, stamp, status, blocks)
+    except (ValueError, OverflowError) as error:
+        unread = Summary(summary.folder, summary.folder.name, problem=f"{type(error).__name__}: {error}")
+        _store(connection, unread, stamp, {}, [])
+
+
+def _store(
+    connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any], blocks: Blocks
+) -> None:
+    connection.execute("DELETE FROM runs WHERE folder = ?", (summary.folder.name,))
+    row = (
+        *(summary.folder.name, stamp, summary.name, summary.fingerprint, summary.seed, resolve(status)),
+        *(summary.started, summary.step, summary.total_steps, strict_json(summary.last), strict_json(status)),
+        summary.problem,
+    )
+    columns = (
+        "folder, stamp, name, fingerprint, seed, state, started, step, total_steps, last, status, problem"
+    )
+    marks = ",".join("?" * len(row))
+    identity = connection.execute(f"INSERT INTO runs({columns}) VALUES({marks})", row).lastrowid
+    connection.executemany(
+        "INSERT INTO blocks VALUES(?,?,?,?,?,?,?,?,?,?)",
+        ((identity, metric, split, *block) for metric, split, block in blocks),
+    )
+
+
+def _read_series(
+    connection: sqlite3.Connection, metric: str, split: str, folders: Sequence[str] | None
+) -> dict[str, Curve]:
+    query = (
+        'SELECT runs.folder, blocks.steps, blocks."values" FROM blocks JOIN runs ON runs.id = blocks.run '
+        "WHERE blocks.metric = ? AND blocks.split = ?"
+    )
+    arguments: list[str] = [metric, split]
+    if folders is not None:
+        query += f" AND runs.folder IN ({','.join('?' * len(folders))})"
+        arguments += folders
+    rows = connection.execute(query + " ORDER BY blocks.run, blocks.block", arguments)
+    return {
+        folder: from_blocks((steps, values) for _, steps, values in group)
+        for folder, group in groupby(rows, key=lambda row: row[0])
+    }
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,48 @@
+"""A run's weights as one safetensors file that plain PyTorch can read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from apoint.errors import StorageError
+from apoint.store.faults import storage_errors
+from apoint.store.files import new_file
+from apoint.store.manifest import checkpoint_folders, read_manifest, sound_checkpoints
+from apoint.store.run import Run
+
+MODEL = "model.safetensors"
+_CHUNK = 2**20
+
+
+def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -> Path:
+    """Copy the weights of the newest sound checkpoint to `path`, and say which checkpoint that was.
+
+    `safetensors.torch.load_file(path)` gives the state dict. A damaged checkpoint is named in the log,
+    and the one before it is taken.
+
+    Args:
+        run: The run.
+        path: The file to write.
+        force: Whether an existing file may be replaced.
+    """
+    for checkpoint in sound_checkpoints(run.folder):
+        facts = read_manifest(checkpoint).get(MODEL)
+        if facts is not None:
+            _copy(checkpoint / MODEL, Path(path), facts["sha256"], force)
+            return checkpoint
+    count = len(checkpoint_folders(run.folder))
+    what = f"none of its {count} checkpoints is sound" if count else "it has no checkpoints"
+    raise StorageError(f"cannot export the weights of {run.folder}: {what}; train it again or resume it")
+
+
+def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
+    """Copy a file and check the bytes that were copied, not those that were there before."""
+    digest = hashlib.sha256()
+    with new_file(target, force) as stream, storage_errors(source, "read"), open(source, "rb") as original:
+        while chunk := original.read(_CHUNK):
+            digest.update(chunk)
+            stream.write(chunk)
+        if digest.hexdigest() != expected:
+            raise StorageError(f"{source} changed while it was copied; export it again")

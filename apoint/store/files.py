@@ -1,0 +1,98 @@
+"""Whole files: written to a temporary name, synced and renamed, so that a reader sees the old or the new."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from apoint.errors import UsageError
+from apoint.store.faults import storage_errors
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_atomically(path: Path, content: str | bytes, durable: bool = True) -> None:
+    """Replace the file at `path` by `content` in one step.
+
+    Args:
+        path: Where the file shall be.
+        content: Text (written as UTF-8 with its line ends untouched) or bytes.
+        durable: Whether to wait until the disk has it; a heartbeat need not.
+    """
+    with storage_errors(path), _replacing(path, durable) as stream:
+        stream.write(_as_bytes(content))
+
+
+@contextlib.contextmanager
+def new_file(path: Path, force: bool = False) -> Iterator[BinaryIO]:
+    """A stream for a new file that appears at `path` only when the block ends well; refuses to overwrite.
+
+    Args:
+        path: Where the file shall be; missing parent folders are made.
+        force: Whether an existing file may be replaced.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file to write")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists; name another file, or allow overwriting with --force")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _replacing(path, durable=True) as stream:
+            yield stream
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, durable: bool) -> Iterator[BinaryIO]:
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with open(temporary, "wb") as stream:
+            yield stream
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in `folder` are on disk; does nothing where folders cannot be synced."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            raise
+    finally:
+        os.close(handle)
+
+
+def replace_or_overwrite(path: Path, content: str, durable: bool = True) -> None:
+    """Like `write_atomically`; on a full disk, overwrite the small file that is already there.
+
+    A new file needs a free block, the old file has one. So the last state of a run whose disk has filled
+    up can still be recorded. Only for content that its readers may find torn.
+    """
+    try:
+        with _replacing(path, durable) as stream:
+            stream.write(_as_bytes(content))
+    except OSError as error:
+        if error.errno not in _NO_SPACE or not path.exists():
+            with storage_errors(path):
+                raise
+        with storage_errors(path), open(path, "r+b") as stream:
+            stream.write(_as_bytes(content).ljust(path.stat().st_size))
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")

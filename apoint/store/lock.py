@@ -1,0 +1,103 @@
+"""One writer per run folder: a lock that the operating system frees when its holder dies.
+
+On Windows the lock is `msvcrt`'s, on a byte far beyond the file's text; where there is neither kind of lock,
+there is none, and two writers are not noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import weakref
+from pathlib import Path
+
+from apoint.errors import UsageError
+from apoint.store.faults import storage_errors
+
+_HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_FAR_BYTE = 2**30
+
+
+class FileLock:
+    """An exclusive lock on a file; the file stays, and says in its text which process holds it."""
+
+    def __init__(self, path: Path, wait_seconds: float = 0.0) -> None:
+        self.path = path
+        self._handle = -1
+        with storage_errors(path):
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        deadline = time.monotonic() + wait_seconds
+        while not _try_lock(self._handle):
+            if time.monotonic() >= deadline:
+                holder = self._holder()
+                os.close(self._handle)
+                self._handle = -1
+                raise UsageError(
+                    f"{path.parent} is being written by {holder}; wait until it ends, or stop it first"
+                )
+            time.sleep(0.01)
+        self._sign()
+        _HELD.add(self)
+
+    def _holder(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            return f"process {int(os.read(self._handle, 32))}"
+        return "another process"
+
+    def _sign(self) -> None:
+        with contextlib.suppress(OSError):  # the name is a courtesy; a full disk must not cost the lock
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Free the lock; a second time does nothing."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        return _try_lock_windows(handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: better a run without one than no run
+        return True
+    return True
+
+
+def _try_lock_windows(handle: int) -> bool:
+    try:
+        import msvcrt
+    except ImportError:
+        return True
+    os.lseek(handle, _FAR_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    except OSError:
+        return False
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+    return True
+
+
+def _forget_in_child() -> None:
+    """A forked worker shares its parent's locks; left open, they would outlive a parent that is killed."""
+    for lock in list(_HELD):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

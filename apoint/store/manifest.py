@@ -1,0 +1,135 @@
+"""Checkpoint folders that can prove they are whole: a manifest of the size and SHA-256 of every file.
+
+A checkpoint is a folder `checkpoints/step-000000123/`; its `manifest.json` reads
+`{"schema_version": 1, "files": {"model.safetensors": {"size": …, "sha256": …}, …}}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from apoint.errors import StorageError
+from apoint.store import layout
+from apoint.store.faults import storage_errors
+from apoint.store.files import sync_folder, write_atomically
+from apoint.store.lines import strict_json
+
+MANIFEST = "manifest.json"
+_STEP_FOLDER = re.compile(r"^step-(\d+)$")
+_CHUNK = 2**20
+_log = logging.getLogger("apoint.store")
+
+
+def write_manifest(folder: str | os.PathLike[str]) -> None:
+    """Write the manifest of all files in a checkpoint folder, and wait until all of it is on disk."""
+    place = Path(folder)
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(place.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            with storage_errors(path), open(path, "r+b") as stream:  # Windows syncs only what may be written
+                os.fsync(stream.fileno())
+                size, digest = _measure(stream)
+            files[path.relative_to(place).as_posix()] = {"size": size, "sha256": digest}
+    write_atomically(place / MANIFEST, _rendered(files))
+    with storage_errors(place):
+        sync_folder(place)
+
+
+def _rendered(files: dict[str, dict[str, Any]]) -> str:
+    return strict_json({"schema_version": layout.SCHEMA_VERSION, "files": files}, indented=True) + "\n"
+
+
+def _measure(stream: BinaryIO) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """What a checkpoint's manifest says of each file; a `StorageError` if it is missing or damaged."""
+    content = layout.read_json(folder / MANIFEST)
+    layout.check_schema(content, folder / MANIFEST)
+    files = content.get("files")
+    if not isinstance(files, dict) or not files:
+        raise StorageError(f"cannot read {folder / MANIFEST}: it lists no files")
+    return files
+
+
+def verify(folder: str | os.PathLike[str]) -> list[str]:
+    """What is wrong with a checkpoint folder, one phrase for each file; empty if it is sound."""
+    place = Path(folder)
+    try:
+        files = read_manifest(place)
+    except StorageError as error:
+        return [str(error)]
+    found = [_problem(place, name, facts) for name, facts in sorted(files.items())]
+    return [problem for problem in found if problem] or _strangers(place, files)
+
+
+def _strangers(folder: Path, files: dict[str, dict[str, Any]]) -> list[str]:
+    """Files that the manifest does not know, and a manifest that is not as it was written.
+
+    There is only one way to write a manifest, so a change that leaves it readable is seen all the same.
+    """
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    found = [f"{name} is not in the manifest" for name in sorted(present - files.keys() - {MANIFEST})]
+    if not found and (folder / MANIFEST).read_bytes() != _rendered(files).encode():
+        found = [f"{MANIFEST} has changed since it was written"]
+    return found
+
+
+def _problem(folder: Path, name: str, facts: Any) -> str | None:
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts or path.is_symlink():
+        return f"{name!r} lies outside the checkpoint"
+    if not isinstance(facts, dict) or not {"size", "sha256"} <= facts.keys():
+        return f"{name} has no size and hash in the manifest"
+    try:
+        with open(path, "rb") as stream:
+            if os.fstat(stream.fileno()).st_size != facts["size"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {facts['size']}"
+            size, digest = _measure(stream)
+    except (OSError, ValueError) as error:
+        return f"{name} cannot be read ({getattr(error, 'strerror', None) or error})"
+    return (
+        None
+        if (size, digest) == (facts["size"], facts["sha256"])
+        else f"{name} has changed since it was written"
+    )
+
+
+def checkpoint_folders(run_folder: str | os.PathLike[str]) -> list[Path]:
+    """The checkpoint folders of a run, newest first; unverified, and without those still being written."""
+    place = Path(run_folder) / layout.CHECKPOINTS
+    with storage_errors(place, "read"):
+        try:
+            names = os.listdir(place)
+        except FileNotFoundError:
+            return []
+    steps = sorted(
+        ((int(match[1]), name) for name in names if (match := _STEP_FOLDER.match(name))), reverse=True
+    )
+    return [place / name for _, name in steps]
+
+
+def sound_checkpoints(run_folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """The checkpoints of a run that prove whole, newest first, each verified when it is asked for."""
+    for folder in checkpoint_folders(run_folder):
+        problems = verify(folder)
+        if problems:
+            _log.warning("checkpoint %s is damaged and is passed over: %s", folder, "; ".join(problems))
+        else:
+            yield folder
+
+
+def verified_checkpoints(run_folder: str | os.PathLike[str]) -> list[Path]:
+    """All checkpoints of a run that prove whole, newest first; damaged ones are named in the log."""
+    return list(sound_checkpoints(run_folder))

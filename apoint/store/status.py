@@ -1,0 +1,105 @@
+"""The state of a run as a lease: a run that says "running" is believed only while its process is there.
+
+`status.json` names the process (pid and its start time, so that a reused pid is not mistaken for it), the
+machine and its boot, and the time of the last heartbeat. From these, `resolve` tells
+
+    dead      the process is gone, or the machine was restarted since;
+    stalled   no heartbeat for five minutes, from a living process or from another machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+State = Literal["running", "finished", "interrupted", "failed", "diverged"]
+STATES: tuple[State, ...] = ("running", "finished", "interrupted", "failed", "diverged")
+ENDED = ("finished", "interrupted", "failed", "diverged", "dead")
+STALLED_AFTER_SECONDS = 300.0
+
+
+@functools.cache
+def host() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
+
+
+@functools.cache
+def boot_id() -> str | None:
+    """What identifies this start of the machine, where the kernel tells."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def process_start(pid: int) -> int | None:
+    """When a living process began, in clock ticks since boot; None if it is gone, a zombie, or unknown."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    if len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return int(fields[19])
+
+
+def is_alive(pid: int, started: int | None) -> bool | None:
+    """Whether the process that had `pid` and began at `started` still lives; None where nobody can tell."""
+    if os.path.isdir("/proc/self"):
+        now = process_start(pid)
+        return now is not None and started in (None, now)
+    if sys.platform == "win32":  # there, os.kill would stop the process
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return None
+    return True
+
+
+def lease(pid: int | None = None) -> dict[str, Any]:
+    """The part of a status that identifies the process that holds the run."""
+    pid = os.getpid() if pid is None else pid
+    return {"pid": pid, "pid_start": process_start(pid), "host": host(), "boot_id": boot_id()}
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """The content of a `status.json`; empty if there is none or it is torn."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def resolve(status: dict[str, Any], now: float | None = None) -> str:
+    """The state as it is now: what the status says, or `dead`, `stalled`, `unknown`."""
+    state = status.get("state")
+    if state != "running":
+        return state if isinstance(state, str) else "unknown"
+    if status.get("host") == host() and _is_dead_here(status):
+        return "dead"
+    heartbeat = status.get("heartbeat")
+    if not isinstance(heartbeat, int | float):
+        return "running"
+    age = (time.time() if now is None else now) - heartbeat
+    return "stalled" if age > STALLED_AFTER_SECONDS else "running"
+
+
+def _is_dead_here(status: dict[str, Any]) -> bool:
+    if status.get("boot_id") != boot_id():
+        return True
+    pid, started = status.get("pid"), status.get("pid_start")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    return is_alive(pid, started if isinstance(started, int) else None) is False

@@ -1,0 +1,228 @@
+"""The writer of a run folder: the one process that may append to it.
+
+Nothing here is ever rewritten except `status.json`, which is replaced whole. Rows reach the operating
+system one by one, so that a killed process loses none; `sync` makes them survive the machine's death too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from apoint.errors import DivergedError, StorageError, UsageError
+from apoint.store import layout
+from apoint.store.faults import storage_errors
+from apoint.store.files import replace_or_overwrite, write_atomically
+from apoint.store.lines import LineWriter, strict_json
+from apoint.store.lock import FileLock
+from apoint.store.metrics import SPLITS
+from apoint.store.status import STATES, State, lease, read_status
+
+HEARTBEAT_SECONDS = 5.0
+_KEPT = ("started", "step", "total_steps")  # of the status, when a run is resumed
+_LOCK_WAIT_SECONDS = 0.5  # long enough for a process that is just going
+
+
+class RunWriter:
+    """Appends metrics and events to a run folder and keeps its status; use it in a `with` statement.
+
+    Leaving the block with an error records how the run ended: `interrupted` for Ctrl-C, `diverged` for a
+    `DivergedError`, otherwise `failed` with the error's first line. Only `status("finished")` says finished.
+
+    While the disk refuses, `metric` and `event` keep their rows in memory and go on; `trouble` then says why,
+    and `sync` raises. They are written as soon as the disk takes them again.
+    """
+
+    def __init__(self, folder: Path, lock: FileLock) -> None:
+        self.folder = folder
+        self._lock = lock
+        self._metrics = LineWriter(folder / layout.METRICS)
+        self._events = LineWriter(folder / layout.EVENTS)
+        self._status: dict[str, Any] = {"schema_version": layout.SCHEMA_VERSION, "state": "running"}
+        self._next_heartbeat = 0.0
+        self._pulse_trouble: str | None = None
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls, folder: str | os.PathLike[str], recipe_text: str, resolved_text: str, env: Mapping[str, Any]
+    ) -> RunWriter:
+        """Make a new run folder and hold it.
+
+        Args:
+            folder: Where it shall be; must not hold a run already.
+            recipe_text: The recipe as the user wrote it.
+            resolved_text: The recipe with every value and its origin, as YAML.
+            env: What the run depends on. Put `name`, `fingerprint` and `seed` here, so that a renamed
+                folder still knows them.
+        """
+        place = Path(folder)
+        with storage_errors(place, "make"):
+            place.mkdir(parents=True, exist_ok=True)
+        layout.check_vacant(place)
+        lock = FileLock(place / layout.LOCK, _LOCK_WAIT_SECONDS)
+        try:
+            layout.check_vacant(place)  # again, now that nobody else can be making it
+            write_atomically(place / layout.RECIPE, recipe_text)
+            write_atomically(place / layout.RESOLVED, resolved_text)
+            marked = {"schema_version": layout.SCHEMA_VERSION, **env}
+            # Written last: its presence says that the folder is a whole run folder.
+            write_atomically(place / layout.ENV, strict_json(marked, indented=True) + "\n")
+            return cls(place, lock)._begin({"started": time.time()})
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> RunWriter:
+        """Hold an existing run folder in order to resume the run; a torn last line is ended first."""
+        place = Path(folder)
+        layout.check_run_folder(place)
+        layout.check_schema(layout.read_json(place / layout.ENV), place / layout.ENV)
+        lock = FileLock(place / layout.LOCK, _LOCK_WAIT_SECONDS)
+        try:
+            before = read_status(place / layout.STATUS)
+            kept: dict[str, Any] = {key: before[key] for key in _KEPT if key in before}
+            return cls(place, lock)._begin({"started": time.time(), **kept, "resumed": time.time()})
+        except BaseException:
+            lock.release()
+            raise
+
+    def _begin(self, fields: dict[str, Any]) -> RunWriter:
+        self._status |= lease() | fields
+        self.status("running")
+        return self
+
+    @property
+    def trouble(self) -> str | None:
+        """Why rows are waiting in memory or the last heartbeat was not noted; None if all is well."""
+        return self._metrics.trouble or self._events.trouble or self._pulse_trouble
+
+    def metric(
+        self, /, *, step: int, epoch: float, split: str, seconds: float | None = None, **values: float
+    ) -> None:
+        """Append one row: the metrics of one split at one step.
+
+        Args:
+            step: The number of updates so far.
+            epoch: The number of passes over the training data so far; need not be whole.
+            split: `train`, `validation` or `test`.
+            seconds: The training time so far.
+            values: The metrics, such as `loss=0.31, accuracy=0.9`; NaN and infinity are kept.
+        """
+        if split not in SPLITS:
+            raise UsageError(f"metric: split must be one of {', '.join(SPLITS)}, got {split!r}")
+        row: dict[str, Any] = {"step": step, "epoch": epoch, "split": split, "time": time.time()}
+        if seconds is not None:
+            row["seconds"] = seconds
+        if "time" in values:
+            raise UsageError("metric: 'time' is a field of every row; give the metric another name")
+        for name, value in values.items():
+            row[name] = value if type(value) is float else _number(name, value)
+        self._metrics.write(row)
+
+    def event(self, kind: str, /, **fields: Any) -> None:
+        """Append one event, such as `event("checkpoint", step=120)`.
+
+        Args:
+            kind: What happened, in kebab-case.
+            fields: Further facts. Numbers that are not finite are written, and read back, as text.
+        """
+        if not fields.keys().isdisjoint(("time", "kind")):
+            raise UsageError("event: 'time' and 'kind' are fields of every event; give yours another name")
+        self._events.write({"time": time.time(), "kind": kind, **fields})
+
+    def sync(self) -> None:
+        """Wait until all rows are on disk, or raise a `StorageError`; rows that wait are not lost by that."""
+        self._metrics.sync()
+        self._events.sync()
+
+    def status(self, state: str, **fields: Any) -> None:
+        """Replace the status.
+
+        Args:
+            state: One of `running`, `finished`, `interrupted`, `failed`, `diverged`.
+            fields: Further facts to keep, such as `step`, `total_steps`, `reason`.
+        """
+        if state not in STATES:
+            raise UsageError(f"status: state must be one of {', '.join(STATES)}, got {state!r}")
+        if state == "finished":
+            self.sync()  # who reads "finished" may rely on every row
+        self._write_status({"state": state, **fields}, durable=True)
+
+    def heartbeat(self, step: int | None = None, total_steps: int | None = None) -> None:
+        """Say that the run is alive; writes at most every few seconds, so it may be called at every step."""
+        now = time.monotonic()
+        if now < self._next_heartbeat:
+            return
+        try:
+            known = {"step": step, "total_steps": total_steps}
+            self._write_status(
+                {key: value for key, value in known.items() if value is not None}, durable=False
+            )
+        except StorageError as error:  # a run must not end because its pulse could not be noted
+            self._next_heartbeat = now + HEARTBEAT_SECONDS
+            self._pulse_trouble = str(error)
+
+    def _write_status(self, fields: dict[str, Any], durable: bool) -> None:
+        status = {**self._status, **fields, "heartbeat": time.time()}
+        replace_or_overwrite(self.folder / layout.STATUS, strict_json(status, indented=True) + "\n", durable)
+        self._status, self._pulse_trouble = status, None  # only now: what could not be written is not so
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+
+    def close(self) -> None:
+        """Sync, close and let go of the folder; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._metrics.close()
+        finally:
+            try:
+                self._events.close()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        unimportant = contextlib.suppress(StorageError) if error else contextlib.nullcontext()
+        with unimportant, contextlib.closing(self):
+            if self._status["state"] == "running":
+                state, reason = _ending(error)
+                self.status(state, reason=reason)
+
+
+def _ending(error: BaseException | None) -> tuple[State, str]:
+    """How a run ended that did not say so itself."""
+    if error is None:
+        return "interrupted", "the writer was closed before the run had finished"
+    reason = (str(error).splitlines() or [""])[0]
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return "interrupted", reason or type(error).__name__
+    if isinstance(error, DivergedError):
+        return "diverged", reason
+    return "failed", f"{type(error).__name__}: {reason}"
+
+
+def _number(name: str, value: Any) -> int | float:
+    """A metric value as JSON has it: whole numbers stay whole, tensors and arrays of one number become it."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last is torch's, for a tensor of several numbers
+        pass
+    raise UsageError(f"metric: {name} must be one number, got {value!r}")

@@ -1,0 +1,1 @@
+"""Measured comparisons: ratios within one run against what a user would do otherwise."""

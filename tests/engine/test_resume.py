@@ -1,0 +1,89 @@
+"""A killed run goes on to the very same bits."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
+
+CADENCE = {"checkpoint_every": "7 steps"}
+
+
+def killed_and_resumed(recipe: dict, root: Path, seconds: float, moment: float) -> int:
+    """Kill a run once after a share of its time, then let it end; returns how often it was killed."""
+    kills = int(kill_after(start(recipe, root, **CADENCE), moment * seconds))
+    finish(recipe, root, **CADENCE)
+    return kills
+
+
+def kill_study(name: str, folder: Path, moments: int) -> tuple[int, list[str]]:
+    """Kill one recipe at random moments; how many kills struck, and every difference found."""
+    recipe = RECIPES[name]
+    seconds = finish(recipe, folder / "whole", **CADENCE)
+    whole = outcome(folder / "whole")
+    draw = random.Random(name)
+    kills, wrong = 0, []
+    for attempt in range(moments):
+        root = folder / f"killed-{attempt}"
+        kills += killed_and_resumed(recipe, root, seconds, draw.uniform(0.05, 0.9))
+        wrong.append(difference(whole, outcome(root)))
+    return kills, [text for text in wrong if text]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_killed_at_random_moments(name: str, tmp_path: Path) -> None:
+    kills, wrong = kill_study(name, tmp_path, moments=3)
+    assert wrong == []
+    assert kills >= 1, "the runs ended before they could be killed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_killed_at_twelve_random_moments(name: str, tmp_path: Path) -> None:
+    kills, wrong = kill_study(name, tmp_path, moments=12)
+    print(f"\n{name}: {kills} of 12 kills struck, {len(wrong)} differences")
+    assert wrong == []
+    assert kills >= 10
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    recipe = RECIPES["mlp-dropout"]
+    seconds = finish(recipe, tmp_path / "whole", **CADENCE)
+    for _ in range(6):
+        if not kill_after(start(recipe, tmp_path / "chain", **CADENCE), 0.45 * seconds):
+            break
+    finish(recipe, tmp_path / "chain", **CADENCE)
+    assert difference(outcome(tmp_path / "whole"), outcome(tmp_path / "chain")) == ""
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_a_polite_signal_leaves_a_checkpoint(number: int, tmp_path: Path) -> None:
+    import os
+    import time
+
+    recipe = {**RECIPES["mlp-dropout"], "epochs": 200}
+    process = start(recipe, tmp_path / "runs")
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert process.exitcode == 128 + number
+    log = (tmp_path / "runs.log").read_text()
+    assert "a checkpoint is saved, and the same command goes on from there" in log
+    (folder,) = (tmp_path / "runs").glob("run-*")
+    assert list((folder / "checkpoints").glob("step-*"))
+
+
+@pytest.mark.parametrize("piece", ["optimizer", "average", "progress"])
+def test_the_comparison_would_notice_a_forgotten_piece(piece: str, tmp_path: Path) -> None:
+    finish(RECIPES["transformer-accumulation-average"], tmp_path / "whole")
+    whole, changed = outcome(tmp_path / "whole"), outcome(tmp_path / "whole")
+    if piece == "progress":
+        changed[0].state["progress"]["loss_sum"] += 1e-9
+    else:
+        tensor = next(iter(changed[0].tensors[piece].values())).view(-1)
+        tensor[0] = tensor[0] * (1 + 2**-22) + 1e-30
+    assert difference(whole, changed).startswith(piece)
