@@ -14,10 +14,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from apoint.engine import Replica, assemble, training_step
+from apoint.engine.arithmetic import exact_arithmetic
 from apoint.recipe import load_recipe
 from bench.timing import interleaved, table
 
-STEPS = 40
+STEPS = 60
 COMMON = {
     "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},
     "exempt_from_decay": [],
@@ -53,9 +54,10 @@ def engine_arm(replica: Replica) -> Callable[[], None]:
 
     def run() -> None:
         nonlocal position
-        for _ in range(STEPS):
-            training_step(replica, position)
-            position += 1
+        with exact_arithmetic(1, replica.device):
+            for _ in range(STEPS):
+                training_step(replica, position)
+                position += 1
 
     return run
 
@@ -101,8 +103,8 @@ def main() -> None:
             "loop": by_hand_arm(assemble(recipe), fused=False),
             "loop, fused": by_hand_arm(assemble(recipe), fused=True),
         }
-        best = interleaved(arms)
+        best = interleaved(arms, rounds=15)
         shown = "  ".join(f"{name} {seconds / STEPS * 1e3:.3f} ms" for name, seconds in best.items())
         over, over_fused = (best["engine"] / best[name] - 1 for name in ("loop", "loop, fused"))
         rows.append((title, f"{shown}  engine against loop {over:+.1%}, against fused {over_fused:+.1%}"))
-    table("Engine against a hand-written loop (best of 9 interleaved rounds, one thread)", rows)
+    table("Engine against a hand-written loop (best of 15 interleaved rounds, one thread)", rows)

@@ -26,7 +26,7 @@ from apoint.data.checks import examine
 from apoint.data.core import Data, Facts, Kind, Source, Split, Task
 from apoint.data.fetching import FetchError, fetch
 from apoint.data.listing import Entry, Report, catalogue, check
-from apoint.data.loading import load
+from apoint.data.loading import assemble, load
 from apoint.data.toys import Teacher, make_teacher
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Task",
     "Teacher",
     "as_data",
+    "assemble",
     "augmentation",
     "catalogue",
     "check",

@@ -51,23 +51,25 @@ def change_saturation(x: Tensor, factor_B: Tensor) -> Tensor:
 def turn_hue(x: Tensor, turn_B: Tensor) -> Tensor:
     """Hue moved round the colour circle by a share of a full turn; value and saturation are kept.
 
-    With h the hue in sixths of a circle, v the largest and c the range of the three channels, a channel
-    of offset n (5 for red, 3 for green, 1 for blue) is v − c·clamp(min(k, 4−k), 0, 1), k = (n + h) mod 6.
+    With v the largest of the three channels and c their range, a channel is v where the hue is within a
+    sixth of a turn of that channel's own (red 0, green ⅓, blue ⅔), v − c from a third on, and linear in
+    between: v − c·clamp(d − 1, 0, 1), with d the distance on the circle in sixths of a turn.
     """
     red, green, blue = x.unbind(1)
-    value, least = x.amax(1), x.amin(1)
-    chroma = value - least
-    safe = chroma.masked_fill(chroma == 0, 1)
-    hue = torch.where(
-        value == red,
-        (green - blue) / safe,
-        torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    hue = hue + 6 * per_sample(turn_B, value)
-    offset = x.new_tensor([5, 3, 1])[:, None, None]
-    place = (offset + hue[:, None]).remainder_(6)
-    falling = torch.minimum(place, 4 - place).clamp_(0, 1)
-    return torch.addcmul(value[:, None].expand_as(x), chroma[:, None], falling, value=-1)
+    value_BHW = torch.maximum(torch.maximum(red, green), blue)
+    range_BHW = value_BHW - torch.minimum(torch.minimum(red, green), blue)
+    divisor = range_BHW.clamp_min(1e-12)  # grey has no hue, and none is seen since its range is 0
+    # lerp by 0 or 1 chooses exactly, several times as fast as torch.where; red goes last and wins ties.
+    hue_BHW = (red - green).div_(divisor).add_(4)
+    hue_BHW.lerp_((blue - red).div_(divisor).add_(2), (value_BHW == green).to(x.dtype))
+    hue_BHW.lerp_((green - blue).div_(divisor), (value_BHW == red).to(x.dtype))
+    hue_BHW.add_(6 * per_sample(turn_B, value_BHW))
+    turned = torch.empty_like(x)
+    for channel, own_hue in enumerate((0, 2, 4)):
+        away_BHW = hue_BHW - own_hue
+        away_BHW.sub_((away_BHW / 6).round_().mul_(6)).abs_().sub_(1).clamp_(0, 1)
+        turned[:, channel] = value_BHW.addcmul(range_BHW, away_BHW, value=-1)
+    return turned
 
 
 @register("augmentation", "colour-jitter", inputs=("image",), depends_on_batch=False)

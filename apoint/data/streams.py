@@ -23,8 +23,8 @@ _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 def key(seed: int, purpose: str, *counters: int) -> int:
     """A 63-bit key for (seed, purpose, counters); different arguments give unrelated keys."""
-    words = struct.pack(f"<{1 + len(counters)}q", seed, *counters)
-    digest = hashlib.blake2b(words, digest_size=8, person=purpose.encode()[:16]).digest()
+    words = struct.pack(f"<{2 + len(counters)}q", seed, len(counters), *counters)
+    digest = hashlib.blake2b(words + purpose.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

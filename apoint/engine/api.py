@@ -7,8 +7,7 @@ refused with the part that differs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from apoint.engine import checkpoint, custom, environment
+from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
 from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model
 from apoint.engine.signals import TrainingInterruptedError, listening
@@ -220,31 +220,16 @@ def set_aside(folder: Path, say: Callable[[str], None]) -> None:
     say(f"the earlier run is kept in {aside}")
 
 
-@contextmanager
-def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
-    """Fixed threads and deterministic algorithms, and everything as it was afterwards."""
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
-
-
-def load_model(run: Run, average: bool = False, allow_code: bool = False) -> nn.Module:
+def load_model(
+    run: Run, average: bool = False, allow_code: bool = False, folder: str | Path | None = None
+) -> nn.Module:
     """The trained model of a run, from its newest intact checkpoint, in evaluation mode.
 
     Args:
         run: The run.
         average: Take the moving average of the weights instead of the weights.
         allow_code: Run the user's file that the recipe names, if it names one.
+        folder: What that file's name is relative to; the current folder by default.
     """
     recipe, _ = load_recipe(run.folder / "resolved.yaml")
     if "file" in recipe.model and not allow_code:
@@ -258,7 +243,8 @@ def load_model(run: Run, average: bool = False, allow_code: bool = False) -> nn.
     from apoint.data import Facts
 
     facts = saved.state["facts"]
-    model = build_model(recipe, Facts(**{**facts, "input_shape": tuple(facts["input_shape"])}), 0, Path.cwd())
+    shape = tuple(facts["input_shape"])
+    model = build_model(recipe, Facts(**{**facts, "input_shape": shape}), 0, Path(folder or "."))
     model.load_state_dict(saved.tensors["model"])
     if average:
         _load_average(model, saved)

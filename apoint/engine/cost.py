@@ -6,7 +6,8 @@ import sys
 import time
 from typing import Any
 
-from apoint.engine.api import Options, Session, exact_arithmetic
+from apoint.engine.api import Options, Session
+from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.environment import device_name
 from apoint.engine.measure import evaluate
 from apoint.engine.replica import Replica, borrowed_randomness
@@ -29,7 +30,7 @@ def estimate(recipe: Recipe, document: Document, seed: int, options: Options) ->
     return {
         "folder": str(session.folder),
         "state": state,
-        "parameters": len(replica.parameters.weights_P),
+        "parameters": replica.parameters.num_parameters,
         "train_examples": len(replica.data.train),
         "test_examples": len(replica.data.test),
         "total_steps": total,

@@ -22,7 +22,14 @@ from torch import Tensor, nn
 from apoint.errors import UsageError
 from apoint.optim import Rule
 
-CHUNK = 1 << 16  # elements: with the few buffers of Adam still inside a core's second-level cache
+CHUNK = 1 << 17  # elements; measured best for Adam between 2^12 and 2^20, see bench/engine_overhead.py
+
+
+ALIGNMENT = 16  # elements: matrix products slow down by a tenth on weights that start amid a cache line
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class FlatParameters:
         gradients_P: Their gradients, likewise.
         slots: Where each parameter lives, in buffer order.
         boundary: Where the parameters exempt from decay begin.
+        num_parameters: How many numbers are trained; the buffer is a little longer, for alignment.
     """
 
     def __init__(self, model: nn.Module, exempt: Collection[str] = ()) -> None:
@@ -58,9 +66,9 @@ class FlatParameters:
             shown = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
             raise UsageError(f"all parameters must have one type and one device; the model has {shown}")
         trainable.sort(key=lambda pair: pair[0] in exempt)  # stable: order within each part is the model's
-        total = sum(p.numel() for _, p in trainable)
+        total = sum(_padded(p.numel()) for _, p in trainable)
         like = trainable[0][1]
-        self.weights_P = torch.empty(total, dtype=like.dtype, device=like.device)
+        self.weights_P = torch.zeros(total, dtype=like.dtype, device=like.device)
         self.gradients_P = torch.zeros_like(self.weights_P)
         self.slots: list[Slot] = []
         start = 0
@@ -69,7 +77,8 @@ class FlatParameters:
             if name in exempt:
                 self.boundary = min(self.boundary, start)
             self.slots.append(self._adopt(name, parameter, start))
-            start += parameter.numel()
+            start += _padded(parameter.numel())
+        self.num_parameters = sum(p.numel() for _, p in trainable)
 
     def _adopt(self, name: str, parameter: nn.Parameter, start: int) -> Slot:
         """Move a parameter into the buffer, keeping its strides if they are dense (channels-last is)."""
@@ -105,22 +114,33 @@ class FlatParameters:
 
 
 class FlatOptimizer:
-    """An update rule applied to a flat buffer."""
+    """An update rule applied to a flat buffer, chunk by chunk.
+
+    The rule's memory is kept as one set of tensors for each chunk: the rule returns new ones, which take
+    the place of the old without being copied.
+    """
 
     def __init__(self, rule: Rule, parameters: FlatParameters) -> None:
-        self.rule = rule
-        self.parameters = parameters
-        self.state = rule.init(parameters.weights_P)
+        self.rule, self.parameters = rule, parameters
+        self.chunks = list(parameters.chunks())
+        self.memory = [rule.init(parameters.weights_P[place]) for place, _ in self.chunks]
 
     @torch.no_grad()
     def update(self, gradients_P: Tensor, step: int, hyper: Mapping[str, float]) -> None:
         """One update with the given gradient; `step` counts from 1."""
         weights_P = self.parameters.weights_P
         without_decay = {**hyper, "weight_decay": 0.0, "l2": 0.0}
-        for part, exempt in self.parameters.chunks():
-            state = {name: values[part] for name, values in self.state.items()}
-            chosen = without_decay if exempt else hyper
-            delta, after = self.rule.step(gradients_P[part], state, weights_P[part], step, chosen)
-            weights_P[part] += delta
-            for name, values in after.items():
-                state[name].copy_(values)
+        for number, (place, exempt) in enumerate(self.chunks):
+            weights, chosen = weights_P[place], without_decay if exempt else hyper
+            memory = self.memory[number]
+            self.memory[number] = self.rule.apply_(gradients_P[place], memory, weights, step, chosen)
+
+    def state(self) -> dict[str, Tensor]:
+        """The rule's memory, each slot laid out like the parameters' buffer."""
+        return {slot: torch.cat([memory[slot] for memory in self.memory]) for slot in self.memory[0]}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a memory that `state` gave."""
+        for memory, (place, _) in zip(self.memory, self.chunks, strict=True):
+            for slot, values_P in state.items():
+                memory[slot] = values_P[place].clone()

@@ -272,29 +272,39 @@ class Trainer:
         return tensors, {"progress": vars(self.progress).copy(), "facts": asdict(self.replica.data.facts)}
 
     def _companions(self) -> dict[str, dict[str, Tensor]]:
-        """What exists beside the weights, by parameter name: the optimizer's state, the moving average."""
+        """What exists beside the weights, by parameter name: the optimizer's memory, the moving average."""
         replica, named = self.replica, self.replica.parameters.named
-        slots = {
+        memory = {
             f"{slot}/{name}": view
-            for slot, values_P in replica.optimizer.state.items()
+            for slot, values_P in replica.optimizer.state().items()
             for name, view in named(values_P).items()
         }
         average = {"average": named(replica.average_P)} if replica.average_P is not None else {}
-        return {"optimizer": slots, **average}
+        return {"optimizer": memory, **average}
 
     def restore(self, saved: Checkpoint) -> None:
         """Take over a checkpoint's state."""
+        replica = self.replica
         try:
-            self.replica.model.load_state_dict(saved.tensors["model"])
-            with torch.no_grad():
-                for group, views in self._companions().items():
-                    for name, view in views.items():
-                        view.copy_(saved.tensors[group][name])
+            replica.model.load_state_dict(saved.tensors["model"])
+            self._restore_companions(saved.tensors)
         except (RuntimeError, KeyError) as error:
             reason = str(error).splitlines()[-1].strip()
             raise StorageError(f"the checkpoint belongs to another model or optimizer: {reason}") from None
         self.progress = Progress(**saved.state["progress"])
         self._saved_step = self.progress.step
+
+    @torch.no_grad()
+    def _restore_companions(self, tensors: dict[str, dict[str, Tensor]]) -> None:
+        replica, named = self.replica, self.replica.parameters.named
+        state = replica.optimizer.state()
+        for slot, values_P in state.items():
+            for name, view in named(values_P).items():
+                view.copy_(tensors["optimizer"][f"{slot}/{name}"])
+        replica.optimizer.restore(state)
+        if replica.average_P is not None:
+            for name, view in named(replica.average_P).items():
+                view.copy_(tensors["average"][name])
 
     def _leave(self, stop: StopRequest) -> None:
         self.save()

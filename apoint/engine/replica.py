@@ -16,7 +16,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from apoint.data import Data, Facts, load, streams
+from apoint.data import Data, Facts, Source, load, streams
+from apoint.data import assemble as assemble_data
 from apoint.engine import custom
 from apoint.engine.flat import FlatOptimizer, FlatParameters
 from apoint.engine.stream import TrainingStream, scalar_schedule
@@ -143,7 +144,9 @@ def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) 
     split_seed = stream_seed(recipe, seed, "split")
     if "file" in spec:
         source = custom.call(spec, "function", {"root": root}, folder)
-        return load(source, seed=split_seed, **handling)
+        if not isinstance(source, Source):
+            raise UsageError(f"{spec['function']} in {spec['file']} must return an apoint.data.Source")
+        return assemble_data(source, where=spec["file"], seed=split_seed, **handling)
     return load(spec, root=root, seed=split_seed, **handling)
 
 

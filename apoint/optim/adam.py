@@ -24,7 +24,8 @@ def _normalised(
 ) -> Tensor:
     """−η·m̂/(√v̂ + ε), with numerator and denominator multiplied by √(1 − β2^t) to spare a pass over v."""
     correction = root(1 - beta2**step)
-    return average * (-lr * correction / (1 - beta1**step)) / (square.sqrt() + eps * correction)
+    denominator = square.sqrt().add_(eps * correction)
+    return torch.div(average, denominator).mul_(-lr * correction / (1 - beta1**step))
 
 
 @rule("adam", slots=_MOMENTS, course="I5 I6")

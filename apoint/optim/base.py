@@ -103,6 +103,19 @@ class Rule:
             delta = add_scaled(delta, param, -own["lr"] * weight_decay)
         return delta, state
 
+    def apply_(
+        self, gradient: Tensor, state: State, param: Tensor, step: int, hyper: Mapping[str, Any]
+    ) -> State:
+        """`step` with the parameter changed in place, which spares a pass over it; returns the new memory."""
+        decay = 0.0 if self.applies_decay else hyper["weight_decay"]
+        if is_zero(decay):
+            delta, state = self.step(gradient, state, param, step, hyper)
+        else:
+            delta, state = self.step(gradient, state, param, step, {**hyper, "weight_decay": 0.0})
+            param.mul_(1 - hyper["lr"] * decay)
+        param.add_(delta)
+        return state
+
 
 @dataclass(frozen=True)
 class Configured:

@@ -91,8 +91,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         if not state:
             state.update(step=0, **rule.init(param))
         slots = {name: state[name] for name in rule.slots}
-        delta, slots = rule.step(gradient, slots, param, state["step"] + 1, hyper)
-        param.add_(delta)
+        slots = rule.apply_(gradient, slots, param, state["step"] + 1, hyper)
         state.update(step=state["step"] + 1, **slots)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

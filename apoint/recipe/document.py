@@ -49,11 +49,12 @@ class Document:
     folder: Path = field(default_factory=Path.cwd)
 
     def origin(self, place: Place) -> str:
-        """Where the value at a place was written: its own mark, or that of the nearest part around it."""
+        """Where the value at a place was written: its own mark, or that of what is around it, or in it."""
         for length in range(len(place), 0, -1):
             if place[:length] in self.origins:
                 return self.origins[place[:length]]
-        return self.name
+        inside = (mark for known, mark in self.origins.items() if place and known[: len(place)] == place)
+        return next(inside, self.name)
 
     def override(self, changes: Mapping[str, Any], source: str = "override") -> Document:
         """A copy with dotted changes applied, such as `{"optimizer.lr": 3e-4}`."""

@@ -1,0 +1,42 @@
+"""The arithmetic of a run: fixed threads, deterministic algorithms, no subnormal numbers.
+
+All of it is process-wide state of PyTorch; it is set for the length of a run and given back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
+    """Set the arithmetic of a run, and bring everything back afterwards.
+
+    Numbers below 1e-38 are flushed to zero: the running averages of units that get no gradient decay
+    towards zero through the subnormal range, where a processor computes many times slower.
+    """
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    flushing = flushes_subnormals()
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        torch.set_flush_denormal(flushing)
+
+
+def flushes_subnormals() -> bool:
+    """Whether this thread rounds subnormal numbers to zero; PyTorch can set this and does not tell it."""
+    return float(torch.tensor(1e-38) * torch.tensor(0.01)) == 0.0

@@ -1,0 +1,439 @@
+"""`apoint.train` from end to end on small problems."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import apoint
+from apoint.engine import NonFiniteError, assemble, training_step
+from apoint.engine import checkpoint as checkpoints
+from apoint.engine.arithmetic import flushes_subnormals
+from apoint.errors import StorageError, UsageError
+from apoint.recipe import load_recipe
+from apoint.store import Run
+
+BASE: dict[str, Any] = {
+    "data": {"name": "digits", "limit": 400},
+    "model": {"name": "mlp", "width": 32, "depth": 1},
+    "optimizer": {"name": "adamw", "lr": 5e-3},
+    "batch_size": 25,
+    "epochs": 4,
+}
+
+
+def train(root: Path, changes: dict[str, Any] | None = None, seed: int = 0, **options: Any) -> Run:
+    return apoint.train(BASE, seed=seed, changes=changes, runs_root=root, **options)
+
+
+def replica_of(changes: dict[str, Any] | None = None, seed: int = 0):
+    return assemble(load_recipe(BASE, changes)[0], seed)
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in run.model().parameters()])
+
+
+# -- it trains, and says what it did ------------------------------------------------------------------
+
+
+def test_a_run_learns_and_leaves_its_record(tmp_path: Path) -> None:
+    moments, said = [], []
+    run = train(tmp_path, watch=moments.append, say=said.append)
+    assert run.state == "finished"
+    assert run.metrics.last("accuracy", split="test") > 0.85
+    steps, losses = run.metrics.series("loss", split="train")
+    assert losses[0] > losses[-1] > 0
+    assert steps[-1] == 64
+    assert moments[-1].step == moments[-1].total_steps == 64
+    assert {"recipe.yaml", "resolved.yaml", "env.json", "metrics.jsonl", "events.jsonl", "status.json"} <= {
+        path.name for path in run.folder.iterdir()
+    }
+    assert run.env["key"]["threads"] >= 1
+    assert run.folder.name.startswith(f"run-{load_recipe(BASE)[0].fingerprint}-s0")
+
+
+def test_the_same_key_is_done_and_trains_nothing(tmp_path: Path) -> None:
+    first = train(tmp_path)
+    rows, said = len(first.metrics), []
+    again = train(tmp_path, say=said.append)
+    assert len(again.metrics) == rows
+    assert "is finished already" in said[0]
+
+
+def test_the_same_key_gives_the_same_bits_and_another_seed_others(tmp_path: Path) -> None:
+    one, two, other = train(tmp_path / "a"), train(tmp_path / "b"), train(tmp_path / "c", seed=1)
+    assert torch.equal(weights(one), weights(two))
+    assert not torch.equal(weights(one), weights(other))
+
+
+def test_training_leaves_global_state_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    train(tmp_path, {"model.dropout": 0.5})
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert not flushes_subnormals()
+
+
+def test_an_outer_seed_makes_no_difference(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    one = weights(train(tmp_path / "a", {"model.dropout": 0.5}))
+    torch.manual_seed(2)
+    assert torch.equal(one, weights(train(tmp_path / "b", {"model.dropout": 0.5})))
+
+
+# -- keys ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_under_another_key_is_refused_with_the_part_that_differs(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    env = json.loads((run.folder / "env.json").read_text())
+    env["key"]["torch"] = "1.0"
+    (run.folder / "env.json").write_text(json.dumps(env))
+    with pytest.raises(UsageError, match=r"under another key: torch was '1.0' and is .*--fresh.*--inexact"):
+        train(tmp_path)
+    said: list[str] = []
+    fresh = train(tmp_path, fresh=True, say=said.append)
+    assert fresh.state == "finished"
+    assert "is kept in" in said[0]
+    assert (fresh.folder.parent / f"{fresh.folder.name}.old-1" / "metrics.jsonl").exists(), "nothing is lost"
+
+
+def test_threads_belong_to_the_key_and_are_taken_over(tmp_path: Path) -> None:
+    train(tmp_path, threads=2)
+    assert train(tmp_path).env["key"]["threads"] == 2, "an unstated number means that of the run"
+    with pytest.raises(UsageError, match="threads was 2 and is 1"):
+        train(tmp_path, threads=1)
+
+
+def test_a_seed_must_be_a_whole_number(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed must be a whole number from 0"):
+        train(tmp_path, seed=-1)
+
+
+# -- streams ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", ["init", "order"])
+def test_a_stream_that_does_not_vary_is_that_of_seed_0(stream: str) -> None:
+    varying, fixed = replica_of(seed=9), replica_of({"vary": []}, seed=9)
+    base = replica_of(seed=0)
+    if stream == "init":
+        first = [replica.parameters.weights_P for replica in (varying, fixed, base)]
+    else:
+        first = [replica.stream.indices(0) for replica in (varying, fixed, base)]
+    assert torch.equal(first[1], first[2])
+    assert not torch.equal(first[0], first[2])
+
+
+def test_splits_vary_only_when_asked() -> None:
+    changes = {"vary": ["split"], "data.limit": None}
+    one, two = replica_of(changes, seed=1), replica_of(changes, seed=2)
+    assert one.data.fingerprint != two.data.fingerprint
+    assert replica_of(seed=1).data.fingerprint == replica_of(seed=2).data.fingerprint
+
+
+# -- the step ---------------------------------------------------------------------------------------------
+
+
+def test_accumulation_does_not_change_the_update() -> None:
+    whole, parts = replica_of(), replica_of({"accumulate": 4})
+    for step in range(10):
+        assert training_step(whole, step) == pytest.approx(training_step(parts, step), rel=1e-5)
+    torch.testing.assert_close(whole.parameters.weights_P, parts.parameters.weights_P, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_equals_the_same_step_written_with_pytorch() -> None:
+    replica = replica_of(
+        {"optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1}, "exempt_from_decay": []}
+    )
+    twin = replica_of()
+    optimizer = torch.optim.AdamW(
+        [nn.Parameter(p.detach().clone()) for p in twin.model.parameters()], lr=1e-2, weight_decay=0.1
+    )
+    parameters = optimizer.param_groups[0]["params"]
+    names = [name for name, _ in twin.model.named_parameters()]
+    for step in range(10):
+        index = replica.stream.indices(step)
+        x = replica.data.normalise(replica.data.to_unit(replica.data.train.inputs[index]))
+        y = replica.data.train.targets[index]
+        outputs = torch.func.functional_call(twin.model, dict(zip(names, parameters, strict=True)), (x,))
+        loss = nn.functional.cross_entropy(outputs, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert training_step(replica, step) == pytest.approx(float(loss.detach()), rel=1e-5)
+    for (name, mine), theirs in zip(replica.model.named_parameters(), parameters, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_clipping_and_its_limit_reach_the_update() -> None:
+    plain = {"optimizer": {"name": "sgd", "lr": 1.0}}
+    free, clipped = replica_of(plain), replica_of({**plain, "clip": {"name": "norm", "limit": 1e-3}})
+    start = clipped.parameters.weights_P.clone()
+    training_step(free, 0)
+    training_step(clipped, 0)
+    moved = float((clipped.parameters.weights_P - start).norm())
+    assert moved == pytest.approx(1e-3, rel=1e-3)
+    assert float((free.parameters.weights_P - start).norm()) > 0.1
+
+
+def test_the_schedule_multiplies_the_rate_and_dropout_follows_its_own() -> None:
+    replica = replica_of(
+        {
+            "schedule": {"name": "linear", "start": 1.0, "end": 0.0},
+            "model.dropout": {"name": "window", "value": 0.4, "begin": "0%", "end": "50%"},
+            "optimizer.beta1": {"name": "linear", "start": 0.5, "end": 0.9},
+        }
+    )
+    hyper = replica.timeline.hyper(0.25)
+    assert hyper["lr"] == pytest.approx(5e-3 * 0.75)
+    assert hyper["beta1"] == pytest.approx(0.6)
+    rates = []
+    for step in (0, 31, 32, 63):
+        training_step(replica, step)
+        rates.append(
+            {module.rate for module in replica.model.modules() if getattr(module, "knob", "") == "dropout"}
+        )
+    assert rates == [{0.4}, {0.4}, {0.0}, {0.0}]
+
+
+def test_a_schedule_that_leaves_the_bounds_is_refused_before_training() -> None:
+    with pytest.raises(UsageError, match=r"model 'mlp': the schedule of dropout reaches 1\.5 at step 0"):
+        replica_of({"model.dropout": {"name": "linear", "start": 1.5, "end": 0.0}})
+
+
+def test_a_warm_up_longer_than_training_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"(?i)warm-?up.* 500 steps is longer than training, which has 64 steps"
+    ):
+        replica_of({"schedule": {"name": "cosine", "warmup": "500 steps"}})
+
+
+# -- divergence -------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_is_not_finite_stops_before_the_update(tmp_path: Path) -> None:
+    replica = replica_of()
+    replica.data.train.inputs = replica.data.train.inputs.float()
+    poisoned = int(replica.stream.indices(3)[0])
+    replica.data.train.inputs[poisoned] = math.nan
+    for step in range(3):
+        training_step(replica, step)
+    before = replica.parameters.weights_P.clone()
+    with pytest.raises(NonFiniteError, match=r"diverged at step 3: the loss is not finite") as caught:
+        training_step(replica, 3)
+    assert torch.equal(before, replica.parameters.weights_P)
+    assert poisoned in caught.value.examples
+
+
+def test_a_gradient_that_is_not_finite_is_named() -> None:
+    replica = replica_of()
+    name, parameter = list(replica.model.named_parameters())[-2]
+    parameter.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(NonFiniteError, match=f"the gradient of {name} is not finite"):
+        training_step(replica, 0)
+
+
+def test_a_diverged_run_says_so_and_keeps_its_checkpoint(tmp_path: Path) -> None:
+    changes = {"optimizer": {"name": "sgd", "lr": 1e8}, "loss": "squared-error", "data": {"name": "teacher"}}
+    with pytest.raises(NonFiniteError):
+        train(tmp_path, changes, checkpoint_every="1 step")
+    (folder,) = tmp_path.iterdir()
+    run = Run(folder)
+    assert run.state == "diverged"
+    assert any(event["kind"] == "diverged" and event["examples"] for event in run.events)
+    saved = checkpoints.newest(folder, pytest.fail)
+    assert saved is not None
+    assert all(torch.isfinite(tensor).all() for tensor in saved.tensors["model"].values())
+
+
+# -- evaluation, averages, early stopping -----------------------------------------------------------------
+
+
+def test_the_average_follows_its_recursion_and_is_evaluated() -> None:
+    replica = replica_of({"average": {"decay": 0.8, "begin": "10 steps"}})
+    expected = replica.parameters.weights_P.clone()
+    for step in range(20):
+        training_step(replica, step)
+        current = replica.parameters.weights_P
+        expected = current.clone() if step < 10 else 0.8 * expected + 0.2 * current
+    torch.testing.assert_close(replica.average_P, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_averaged_model_can_be_loaded(tmp_path: Path) -> None:
+    run = train(tmp_path, {"average": {"decay": 0.9}})
+    own, averaged = run.model(), apoint.engine.load_model(run, average=True)
+    assert not torch.equal(next(own.parameters()), next(averaged.parameters()))
+    assert run.metrics.last("average_accuracy", split="test") > 0.8
+    with pytest.raises(UsageError, match="no moving average"):
+        apoint.engine.load_model(train(tmp_path / "plain"), average=True)
+
+
+def test_the_loaded_model_is_the_one_that_was_measured(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    data = apoint.data.load(BASE["data"]["name"], limit=400)
+    x = data.normalise(data.to_unit(data.test.inputs))
+    accuracy = float((run.model()(x).argmax(1) == data.test.targets).float().mean())
+    assert accuracy == pytest.approx(run.metrics.last("accuracy", split="test"), abs=1e-6)
+
+
+def test_early_stopping_ends_before_time(tmp_path: Path) -> None:
+    changes = {
+        "data.validation": 0.2,
+        "early_stop": {"metric": "validation_loss", "patience": 2, "minimum_change": 10.0},
+        "epochs": 50,
+    }
+    run = train(tmp_path, changes)
+    assert run.state == "finished"
+    assert run.metrics[-1]["epoch"] == pytest.approx(3.0)
+    assert any(event["kind"] == "early-stop" for event in run.events)
+
+
+def test_early_stopping_needs_its_metric(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no validation data; set data\.validation"):
+        train(tmp_path, {"early_stop": {}})
+    with pytest.raises(UsageError, match=r"early_stop\.metric 'test_speed' is not measured"):
+        train(tmp_path / "b", {"early_stop": {"metric": "test_speed"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "metrics"),
+    [
+        ({"data": {"name": "teacher"}, "loss": "squared-error"}, {"loss", "rmse", "explained"}),
+        ({"data": {"name": "moons"}, "loss": "binary-cross-entropy"}, {"loss", "accuracy"}),
+        (
+            {"data": {"name": "mnist-1d", "limit": 200}, "model": {"name": "cnn", "width": 8}},
+            {"loss", "accuracy"},
+        ),
+        (
+            {
+                "data": {"name": "python-docs", "context": 8, "limit": 100},
+                "model": {"name": "lstm-lm", "width": 8},
+            },
+            {"loss", "accuracy", "bits_per_character"},
+        ),
+    ],
+    ids=["regression", "binary", "signal", "language"],
+)
+def test_every_task_is_measured_in_its_own_way(changes, metrics, tmp_path: Path) -> None:
+    run = train(tmp_path, {**changes, "epochs": 1})
+    last = [row for row in run.metrics if row["split"] == "test"][-1]
+    assert metrics == set(last) - {"step", "epoch", "split", "time", "seconds"}
+
+
+# -- what does not fit ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"model": "cnn", "data": "moons"},
+            "model 'cnn' takes image or signal data, and dataset 'moons' gives vector",
+        ),
+        ({"loss": "squared-error"}, "loss 'squared-error' is for regression, .* write loss: cross-entropy"),
+        (
+            {"data": "teacher"},
+            "loss 'cross-entropy' is for .*, and the data asks for regression; write loss: squared",
+        ),
+        ({"loss": "binary-cross-entropy"}, "needs data of two classes, and there are 10"),
+        ({"batch_size": 401}, "batch_size 401 is larger than the training data, which has 400 examples"),
+        ({"model": {"name": "vit", "patch_size": 5}}, "(?i)patch"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_in_one_sentence(changes, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        replica_of(changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"), [("cuda", "sees no CUDA device"), ("warp", "unknown device 'warp'")]
+)
+def test_devices_that_are_not_there(device: str, sentence: str, tmp_path: Path) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(UsageError, match=sentence):
+        train(tmp_path, device=device)
+
+
+def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    other = train(tmp_path / "other", {"model.width": 16})
+    (run.folder / "status.json").unlink()
+    stranger = checkpoints.newest(other.folder, pytest.fail)
+    assert stranger is not None
+    checkpoints.save(run.folder, checkpoints.Checkpoint(10**6, stranger.tensors, stranger.state))
+    with pytest.raises(StorageError, match="belongs to another model"):
+        train(tmp_path)
+
+
+# -- a user's own parts ----------------------------------------------------------------------------
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, in_features, num_classes, hidden=8):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(in_features, hidden), nn.ReLU(), nn.Dropout(0.1),
+                                    nn.Linear(hidden, num_classes))
+    def forward(self, x):
+        return self.layers(x)
+
+def make(n=60):
+    from apoint.data import Facts, Source, Split
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(0))
+    return Source(Facts("vector", "classification", (3,), 2), Split(x, (x[:, 0] > 0).long()))
+
+not_a_module = len
+"""
+
+
+def test_a_model_and_data_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "r.yaml").write_text(
+        "data: {file: net.py, function: make, n: 80}\nmodel: {file: net.py, class: Net, hidden: 16}\n"
+        "batch_size: 8\nepochs: 3\n"
+    )
+    one = apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "a")
+    two = apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "b")
+    one_model = apoint.engine.load_model(one, allow_code=True, folder=tmp_path)
+    two_model = apoint.engine.load_model(two, allow_code=True, folder=tmp_path)
+    for mine, theirs in zip(one_model.parameters(), two_model.parameters(), strict=True):
+        assert torch.equal(mine, theirs), "others' modules draw from the run's streams too"
+    with pytest.raises(UsageError, match="allow_code=True"):
+        one.model()
+    (tmp_path / "net.py").write_text(NET + "\n# changed\n")
+    with pytest.raises(UsageError, match="code was"):
+        apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({"file": "gone.py", "class": "Net"}, "names 'gone.py', and there is no such file"),
+        ({"file": "net.py", "class": "Nett"}, "unknown class in net.py 'Nett'; did you mean 'Net'"),
+        (
+            {"file": "net.py", "class": "Net", "hiden": 3},
+            "unknown setting of Net .* did you mean 'hidden'",
+        ),
+        ({"file": "net.py", "class": "make"}, "is not a torch.nn.Module"),
+        ({"file": "broken.py", "class": "Net"}, "broken.py could not be imported: ZeroDivisionError"),
+    ],
+)
+def test_what_is_wrong_with_a_users_file_is_said(model, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"data: digits\nmodel: {json.dumps(model)}\n")
+    with pytest.raises(UsageError, match=sentence):
+        apoint.train(recipe, runs_root=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists(), "nothing half-written is left behind"
