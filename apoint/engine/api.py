@@ -105,6 +105,7 @@ class Session:
         if not 0 <= seed < 2**63:
             raise UsageError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}")
         self.recipe, self.document, self.seed, self.options, self.say = recipe, document, seed, options, say
+        self.cadence = options.cadence
         self.folder = run_folder(options.root, recipe, seed)
         self.device = environment.choose_device(options.device)
         before = None if options.fresh else self._earlier_key()
@@ -161,7 +162,7 @@ class Session:
         for note in replica.data.notes:
             self.say(note)
         with self._open(key, replica.data.notes) as writer:
-            trainer = Trainer(replica, writer, self.options.cadence, watch, self._aloud(writer))
+            trainer = Trainer(replica, writer, self.cadence, watch, self._aloud(writer))
             saved = checkpoint.newest(trainer.folder, self._aloud(writer))
             if saved:
                 trainer.restore(saved)

@@ -21,7 +21,7 @@ from apoint.engine.measure import evaluate
 from apoint.engine.replica import Replica
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.step import NonFiniteError, training_step
-from apoint.errors import StorageError, UsageError
+from apoint.errors import StorageError
 from apoint.store import RunWriter
 from apoint.units import Duration
 
@@ -101,7 +101,6 @@ class Trainer:
         self._saved_at = self._watched_at = time.monotonic()
         self._troubled = False
         self._saved_step, self._session_start, self._session_seconds = -1, 0, 0.0
-        _check_early_stop(replica)
 
     def run(self, stop: StopRequest) -> None:
         """Train to the end, or until somebody asks to stop."""
@@ -202,11 +201,6 @@ class Trainer:
         rule, progress = self.replica.recipe.early_stop, self.progress
         if rule is None:
             return
-        if rule.metric not in progress.metrics:
-            known = ", ".join(sorted(progress.metrics))
-            raise UsageError(
-                f"early_stop.metric {rule.metric!r} is not measured in this run; there are {known}"
-            )
         higher = rule.higher_is_better if rule.higher_is_better is not None else "accuracy" in rule.metric
         value = progress.metrics[rule.metric] * (1 if higher else -1)
         if progress.best is None or value > progress.best + rule.minimum_change:
@@ -312,13 +306,4 @@ class Trainer:
             stop.signal_number,
             f"stopped at step {self.progress.step} of {self.total_steps}; a checkpoint is saved, and the "
             "same command goes on from there",
-        )
-
-
-def _check_early_stop(replica: Replica) -> None:
-    rule = replica.recipe.early_stop
-    if rule and rule.metric.startswith("validation_") and replica.data.validation is None:
-        raise UsageError(
-            f"early_stop watches {rule.metric}, and there is no validation data; set data.validation to a "
-            "share such as 0.1, or early_stop.metric to a test metric"
         )

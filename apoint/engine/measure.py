@@ -16,6 +16,11 @@ from torch import Tensor, nn
 from apoint.data import Split, Task
 
 BATCH = 512
+METRICS: dict[Task, tuple[str, ...]] = {
+    "classification": ("loss", "accuracy"),
+    "language": ("loss", "accuracy", "bits_per_character"),
+    "regression": ("loss", "rmse", "explained"),
+}
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from apoint.data import Data, Facts, Source, load, streams
 from apoint.data import assemble as assemble_data
 from apoint.engine import custom
 from apoint.engine.flat import FlatOptimizer, FlatParameters
+from apoint.engine.measure import METRICS
 from apoint.engine.stream import TrainingStream, scalar_schedule
-from apoint.errors import UsageError
+from apoint.errors import UnknownNameError, UsageError
 from apoint.nn import initialise
 from apoint.optim import exempt_from_decay
 from apoint.recipe import Recipe
@@ -120,6 +121,7 @@ def assemble(
     parameters = FlatParameters(model, exempt_from_decay(model, recipe.exempt_from_decay))
     configured = registry("optimizer").build(_without_schedules(recipe.optimizer, "optimizer"))
     timeline = _timeline(recipe, model, configured.hyper, horizon)
+    _check_early_stop(recipe, data)
     return Replica(
         recipe=recipe,
         seed=seed,
@@ -217,6 +219,25 @@ def _loss(recipe: Recipe, facts: Facts) -> Callable[[Tensor, Tensor], Tensor]:
         )
     loss: Callable[[Tensor, Tensor], Tensor] = registry("loss").build(recipe.loss)
     return loss
+
+
+def _check_early_stop(recipe: Recipe, data: Data) -> None:
+    """Refuse to watch a metric that will not be there."""
+    rule = recipe.early_stop
+    if rule is None:
+        return
+    if rule.metric.startswith("validation_") and data.validation is None:
+        raise UsageError(
+            f"early_stop watches {rule.metric}, and there is no validation data; set data.validation to a "
+            "share such as 0.1, or early_stop.metric to a test metric"
+        )
+    names = [
+        *METRICS[data.facts.task],
+        *(f"average_{name}" for name in METRICS[data.facts.task] if recipe.average),
+    ]
+    known = [f"{split}_{name}" for split in data.splits if split != "train" for name in names]
+    if rule.metric not in known:
+        raise UnknownNameError("metric", rule.metric, known, where="early_stop.metric")
 
 
 def _horizon(recipe: Recipe, steps_per_epoch: int) -> Horizon:

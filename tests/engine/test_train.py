@@ -298,7 +298,7 @@ def test_early_stopping_ends_before_time(tmp_path: Path) -> None:
 def test_early_stopping_needs_its_metric(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no validation data; set data\.validation"):
         train(tmp_path, {"early_stop": {}})
-    with pytest.raises(UsageError, match=r"early_stop\.metric 'test_speed' is not measured"):
+    with pytest.raises(UsageError, match=r"early_stop\.metric: unknown metric 'test_speed'"):
         train(tmp_path / "b", {"early_stop": {"metric": "test_speed"}})
 
 
