@@ -16,7 +16,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/apoint train recipes/digits-mlp.yaml --runs-root demo-runs
-	$(BIN)/apoint runs show --runs-root demo-runs
+	$(BIN)/apoint train recipes/digits-lion.yaml --runs-root demo-runs
+	$(BIN)/apoint runs curves --runs-root demo-runs --metric test_loss digits-mlp digits-lion
+	$(BIN)/apoint runs list --runs-root demo-runs
 
 lint: $(READY)
 	$(BIN)/ruff check .

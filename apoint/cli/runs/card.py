@@ -1,0 +1,112 @@
+"""How one run is shown: what it is, how it stands, its last metrics, its curves."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from apoint.cli.runs.plot import plot_one
+from apoint.cli.runs.text import STATE_COLOURS, ago, clean, columns, draws_unicode, number, paint, say, span
+from apoint.errors import ApointError
+from apoint.store.run import Run
+
+MOST_CURVES = 6
+_HEIGHT = 8
+_SAID_ELSEWHERE = ("name", "description")
+
+
+def print_run(run: Run, metrics: Sequence[str], log: bool) -> None:
+    """Write a run to the terminal.
+
+    Args:
+        run: The run.
+        metrics: The curves to draw by surface name; the first few if empty.
+        log: Whether the curves are drawn on a logarithmic axis.
+    """
+    logged = run.metrics
+    curves = {name: logged.series(name) for name in metrics or logged.names[:MOST_CURVES]}
+    say(clean(run.folder.name))
+    for label, text in _facts(run):
+        say(f"  {label:<9} {text}")
+    for name, curve in curves.items():
+        say(f"\n{clean(name)}   last {number(curve[1][-1])}")
+        for line in plot_one(curve, columns(), _HEIGHT, draws_unicode(), log):
+            say(line)
+    hidden = [] if metrics else logged.names[MOST_CURVES:]
+    if hidden:
+        say(f"\n{len(hidden)} more curves: --metric " + clean(", ".join(hidden)))
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    status, metrics = run.status, run.metrics
+    facts = [("state", _state(run)), ("folder", clean(run.folder))]
+    if status.get("reason"):
+        facts.append(("reason", clean(status["reason"])))
+    if isinstance(status.get("started"), int | float):
+        began = datetime.fromtimestamp(status["started"]).strftime("%Y-%m-%d %H:%M")
+        facts.append(("started", f"{began} ({ago(status['started'])})"))
+    facts += [("recipe" if not place else "", line) for place, line in enumerate(recipe_lines(run))]
+    for place, name in enumerate(metrics.names):
+        facts.append(("metrics" if not place else "", f"{clean(name):<24} {number(metrics.last(name))}"))
+    if metrics.torn:
+        facts.append(("note", f"{metrics.torn} torn lines in the metrics were passed over"))
+    return facts
+
+
+def _state(run: Run) -> str:
+    status, state = run.status, run.state
+    text = paint(clean(state), STATE_COLOURS.get(state))
+    if status.get("step") is not None:
+        text += f", step {clean(status['step'])}"
+        text += f" of {clean(status['total_steps'])}" if status.get("total_steps") is not None else ""
+    trained = run.metrics[-1].get("seconds") if run.metrics else None
+    if isinstance(trained, int | float):
+        text += f", {span(trained)} of training"
+    return text
+
+
+def recipe_lines(run: Run) -> list[str]:
+    """The recipe in a few lines: plain settings, and the name of each ingredient."""
+    try:
+        settings = {name: value for name, value in run.resolved.items() if name not in _SAID_ELSEWHERE}
+    except ApointError as error:
+        return [clean(error)]
+    parts = [f"{name}={_brief(value)}" for name, value in settings.items() if _is_brief(value)]
+    return textwrap.wrap(clean("  ".join(parts)), columns() - 12)[:4]
+
+
+def _is_brief(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "name" in value
+    return isinstance(value, str | int | float) and value != ""
+
+
+def _brief(value: Any) -> str:
+    return str(value["name"]) if isinstance(value, dict) else str(value)
+
+
+def as_dictionary(run: Run, metrics: Sequence[str]) -> dict[str, Any]:
+    """A run as `--json` prints it, with the curves in `metrics`, or all if empty."""
+    logged = run.metrics
+    curves = {name: logged.series(name) for name in metrics or logged.names}
+    return {
+        "folder": str(run.folder),
+        "name": run.name,
+        "fingerprint": run.fingerprint,
+        "seed": run.seed,
+        "state": run.state,
+        "status": run.status,
+        "recipe": _resolved(run),
+        "metrics": logged.final(),
+        "torn_lines": logged.torn,
+        "series": {name: {"steps": steps, "values": values} for name, (steps, values) in curves.items()},
+    }
+
+
+def _resolved(run: Run) -> dict[str, Any]:
+    try:
+        return run.resolved
+    except ApointError:
+        return {}

@@ -1,0 +1,90 @@
+"""How many runs are shown: a line for each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from apoint.cli.runs.text import (
+    STATE_COLOURS,
+    ago,
+    clean,
+    columns,
+    display_width,
+    number,
+    say,
+    shorten,
+    table,
+)
+from apoint.store.catalogue import Summary
+from apoint.store.metrics import SPLITS
+
+_MOST_METRICS = 3
+
+
+def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
+    """Write a table of runs.
+
+    Args:
+        shown: The runs to write.
+        total: How many there are.
+        root: Where they are.
+    """
+    if not shown:
+        say(f"no runs in {clean(root)}; make one with `apoint train`, or name another --runs-root")
+        return
+    metrics = _metrics_worth_a_column(shown)
+    header = ["run", "state", "step", *map(clean, metrics), "started"]
+    rows = _fitted([header, *[_row(each, metrics) for each in shown]])
+    lines = table(rows, right=range(2, 3 + len(metrics)), colours=STATE_COLOURS)
+    say(lines[0])
+    for each, line in zip(shown, lines[1:], strict=True):
+        say(line)
+        if each.problem:
+            say(f"  {clean(each.problem)}")
+    if total > len(shown):
+        say(f"{len(shown)} of {total} runs; --limit 0 shows all")
+
+
+def _row(summary: Summary, metrics: Sequence[str]) -> list[str]:
+    steps = "-" if summary.step is None else f"{summary.step}/{summary.total_steps or '?'}"
+    values = [number(summary.last.get(name)) for name in metrics]
+    return [clean(summary.folder.name), clean(summary.state), steps, *values, ago(summary.started)]
+
+
+def _fitted(rows: list[list[str]]) -> list[list[str]]:
+    """The rows with names shortened to the terminal; a pipe gets whole names, which commands can take."""
+    if not sys.stdout.isatty():
+        return rows
+    excess = max(map(display_width, table(rows))) - columns()
+    longest = max(display_width(row[0]) for row in rows)
+    return [[shorten(row[0], max(20, longest - max(0, excess))), *row[1:]] for row in rows]
+
+
+def _metrics_worth_a_column(shown: Sequence[Summary]) -> list[str]:
+    """Those of the test split, or of the next one if nothing was tested; what most of the runs have first."""
+    counts: dict[str, int] = {}
+    for each in shown:
+        for name in each.last:
+            counts[name] = counts.get(name, 0) + 1
+    order = {split: rank for rank, split in enumerate(reversed(SPLITS))}
+    ranks = {name: order.get(name.partition("_")[0], len(order)) for name in counts}
+    chosen = [name for name in counts if ranks[name] == min(ranks.values())]
+    return sorted(chosen, key=lambda name: (-counts[name], name))[:_MOST_METRICS]
+
+
+def as_dictionary(summary: Summary) -> dict[str, Any]:
+    """A run of the list as `--json` prints it."""
+    return {
+        "folder": str(summary.folder),
+        "name": summary.name,
+        "fingerprint": summary.fingerprint,
+        "seed": summary.seed,
+        "state": summary.state,
+        "started": summary.started,
+        "step": summary.step,
+        "total_steps": summary.total_steps,
+        "metrics": summary.last,
+        "problem": summary.problem,
+    }

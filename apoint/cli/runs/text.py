@@ -1,0 +1,127 @@
+"""Text for a terminal: cleaned of control characters, fitted to the width, in tables.
+
+Names in a run folder may come from anywhere; none of them may move the cursor or repaint the screen.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import click
+
+from apoint.store.lines import spelling
+
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+STATE_COLOURS = {
+    "running": "cyan",
+    "finished": "green",
+    "failed": "red",
+    "diverged": "red",
+    "dead": "red",
+    "stalled": "yellow",
+    "interrupted": "yellow",
+}
+
+
+def clean(text: object) -> str:
+    """The text without characters that steer a terminal: escapes, line ends, changes of direction."""
+    return "".join(each for each in str(text) if unicodedata.category(each) not in _UNPRINTABLE)
+
+
+def columns() -> int:
+    """How wide to write: the terminal's width, between 60 and 120."""
+    return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
+
+
+def draws_unicode() -> bool:
+    """Whether standard output can show block and line characters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    try:
+        "│└⣿…·".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def say(text: str = "", colour: str | None = None) -> None:
+    """Write a line to standard output, in what its encoding has; colour only where it is wanted."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    shown = text.encode(encoding, "replace").decode(encoding)
+    click.echo(paint(shown, colour), color=False if os.environ.get("NO_COLOR") else None)
+
+
+def paint(text: str, colour: str | None) -> str:
+    """The text in a colour; standard output drops it again if it is no terminal."""
+    return click.style(text, fg=colour) if colour else text
+
+
+def display_width(text: str) -> int:
+    """How many cells a text takes: wide characters take two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """The text in at most `width` cells; what does not fit is left out in the middle."""
+    if display_width(text) <= width:
+        return text
+    mark = "…" if draws_unicode() else "~"
+    tail = (width - 1) // 2
+    head = width - 1 - tail
+    while head > 0 and display_width(text[:head] + text[-tail:]) > width - 1:  # wide characters
+        head -= 1
+    return text[:head] + mark + text[-tail:]
+
+
+def table(
+    rows: Sequence[Sequence[str]], right: Container[int] = (), colours: Mapping[str, str] | None = None
+) -> list[str]:
+    """Lines of a plain table, the first row its header.
+
+    Args:
+        rows: The cells.
+        right: The columns that are set flush right.
+        colours: The colour of cells with this text.
+    """
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = []
+        for place, (text, width) in enumerate(zip(row, widths, strict=True)):
+            blank = " " * (width - display_width(text))
+            shown = paint(text, (colours or {}).get(text))
+            cells.append(blank + shown if place in right else shown + blank)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def number(value: Any) -> str:
+    """A metric for the eye: four digits, large and small ones with an exponent."""
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:.4g}" if math.isfinite(value) else spelling(value)
+
+
+def ago(moment: float | None, now: float | None = None) -> str:
+    """How long ago a moment was, such as `3 h ago`."""
+    if moment is None:
+        return "-"
+    seconds = max(0.0, (time.time() if now is None else now) - moment)
+    return f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its natural unit, such as `14 s` or `3 h`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
