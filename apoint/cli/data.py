@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
 
 import click
+
+_ROOT = click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
 
 @click.group()
@@ -14,65 +17,70 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_ROOT
+@_JSON
 def list_datasets(data_root: str | None, as_json: bool) -> None:
     """List datasets, and whether they are here."""
     from apoint.data import catalogue
 
     rows = catalogue(data_root)
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "datasets": [vars(row) for row in rows]}, default=str))
+        click.echo(json.dumps({"schema_version": 1, "datasets": [vars(row) for row in rows]}))
         return
-    width = max(len(row.name) for row in rows) + 2
+    name_width, where_width = (max(len(getattr(row, key)) for row in rows) + 2 for key in ("name", "where"))
     for row in rows:
-        click.echo(f"{row.name:<{width}}{row.summary}")
+        click.echo(f"{row.name:<{name_width}}{row.where:<{where_width}}{row.summary}")
 
 
 @command.command("fetch")
 @click.argument("name")
-@click.option(
-    "--data-root", type=click.Path(), help="Where to put it; $APOINT_DATA or the cache folder by default."
-)
-def fetch_dataset(name: str, data_root: str | None) -> None:
+@click.option("--data-root", type=click.Path(), help="Where to put it; $APOINT_DATA or the cache by default.")
+@click.option("--force", is_flag=True, help="Fetch it even if it is there.")
+@_JSON
+def fetch_dataset(name: str, data_root: str | None, force: bool, as_json: bool) -> None:
     """Download a public dataset, verified by its hash; an interrupted download goes on."""
     from apoint.data import fetch
 
-    click.echo(fetch(name, data_root))
+    moving = sys.stderr.isatty()
+
+    def progress(file: str, done: int, total: int) -> None:
+        if moving:
+            click.echo(f"\r{file}: {done / 2**20:.1f} of {total / 2**20:.1f} MiB", err=True, nl=done >= total)
+
+    folder = fetch(name, data_root, force=force, progress=progress)
+    click.echo(json.dumps({"schema_version": 1, "folder": str(folder)}) if as_json else str(folder))
 
 
 @command.command("check")
 @click.argument("name")
 @click.argument("settings", nargs=-1)
-@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_ROOT
+@_JSON
 def check_dataset(name: str, settings: tuple[str, ...], data_root: str | None, as_json: bool) -> None:
     """Load a dataset and report its sizes and anything odd.
 
     \b
     apoint data check digits
+    apoint data check houses.csv
     apoint data check csv path=houses.csv target=price
     """
-    from apoint.data import load
+    from apoint.data import check
     from apoint.recipe import parse_overrides
 
-    data = load(name, root=data_root, **parse_overrides(settings))
-    facts = data.facts
-    report: dict[str, Any] = {
+    report = check(name, root=data_root, **parse_overrides(settings))
+    if not as_json:
+        click.echo(str(report))
+        return
+    data = report.data
+    values = {
         "name": name,
-        "kind": facts.kind,
-        "task": facts.task,
-        "input_shape": list(facts.input_shape),
-        "num_outputs": facts.num_outputs,
+        "kind": data.facts.kind,
+        "task": data.facts.task,
+        "input_shape": list(data.facts.input_shape),
+        "num_outputs": data.facts.num_outputs,
         "examples": {split: len(rows) for split, rows in data.splits.items()},
+        "class_counts": report.class_counts,
         "fingerprint": data.fingerprint,
         "notes": data.notes,
     }
-    if as_json:
-        click.echo(json.dumps({"schema_version": 1, **report}, ensure_ascii=False))
-        return
-    for key, value in report.items():
-        if key != "notes":
-            click.echo(f"{key:<13}{value}")
-    for note in data.notes or ["nothing odd found"]:
-        click.echo(f"note         {note}")
+    click.echo(json.dumps({"schema_version": 1, **values}, ensure_ascii=False))

@@ -42,7 +42,7 @@ class LSTMLanguageModel(nn.Module):
         return logits_BTV
 
 
-@register("model", "lstm-lm", inputs=("tokens",))
+@register("model", "lstm-lm", course="G3", inputs=("tokens",))
 def lstm_lm(
     vocab_size: int,
     *,

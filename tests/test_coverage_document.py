@@ -1,0 +1,36 @@
+"""`docs/coverage.md` says which items of the course exist as ingredients; it must agree with the registry."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from apoint.registry import HOMES, registry
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "coverage.md"
+
+
+def registered() -> dict[str, set[str]]:
+    """The ingredients of each course item."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for kind in HOMES:
+        for name in registry(kind):
+            for item in registry(kind)[name].course:
+                found[item].add(f"{kind} `{name}`")
+    return found
+
+
+def test_the_document_lists_what_is_registered() -> None:
+    rows = re.findall(r"^\| ([A-K]\d+) \| [^|]+ \| ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE)
+    stated = {item: set(cell.strip().split(", ")) for item, cell in rows if cell.strip() != "–"}
+    assert stated == registered()
+
+
+def test_ingredients_are_documented_and_named_alike() -> None:
+    for kind in HOMES:
+        for name in registry(kind):
+            entry = registry(kind)[name]
+            assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), f"{kind} {name}"
+            assert entry.summary.endswith("."), f"{kind} {name} has no first line"
+            for setting, (_, _, note) in entry.setting_parameters.items():
+                assert note, f"{kind} {name}: the setting {setting} is not described in Args"
+            assert all(re.fullmatch(r"[A-K]\d+", item) for item in entry.course), f"{kind} {name}"
