@@ -34,9 +34,15 @@ def is_schedulable(annotation: Any) -> bool:
     return any(isinstance(mark, Schedulable) for mark in markers(annotation))
 
 
+def named_ingredient(annotation: Any) -> IngredientOf | None:
+    """The mark of a setting that names an ingredient, if it names one."""
+    return next((mark for mark in markers(annotation) if isinstance(mark, IngredientOf)), None)
+
+
 def ingredient_kind(annotation: Any) -> str | None:
     """The kind of ingredient that this setting names, if it names one."""
-    return next((mark.kind for mark in markers(annotation) if isinstance(mark, IngredientOf)), None)
+    mark = named_ingredient(annotation)
+    return mark.kind if mark else None
 
 
 @functools.cache

@@ -19,10 +19,15 @@ class Schedulable:
 
 
 class IngredientOf:
-    """Marks a setting that names another ingredient: `relu`, or `{name: leaky-relu, slope: 0.2}`."""
+    """Marks a setting that names another ingredient: `relu`, or `{name: leaky-relu, slope: 0.2}`.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    Args:
+        kind: The kind of that ingredient.
+        beside: Settings of it that are written beside the name here, and not inside it.
+    """
+
+    def __init__(self, kind: str, beside: tuple[str, ...] = ()) -> None:
+        self.kind, self.beside = kind, beside
 
 
 def _read_length(raw: Any) -> Duration:
@@ -56,4 +61,5 @@ Spec = str | dict[str, Any]
 """How a recipe names an ingredient: by name, or by name and settings."""
 ActivationSpec = Annotated[Spec, IngredientOf("activation")]
 NormSpec = Annotated[Spec, IngredientOf("norm")]
-OptimizerSpec = Annotated[Spec, IngredientOf("optimizer")]
+OptimizerSpec = Annotated[Spec, IngredientOf("optimizer", beside=("lr", "weight_decay", "l2"))]
+"""An optimizer inside another, which has the rate and the decay."""

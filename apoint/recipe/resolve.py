@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apoint.checking import describe, ingredient_kind, is_schedulable, settings_model
+from apoint.checking import describe, is_schedulable, named_ingredient, settings_model
 from apoint.errors import UsageError, suggestion
 from apoint.recipe.document import Place
 from apoint.registry import Ingredient, registry
@@ -85,12 +85,15 @@ def resolve_settings(entry: Ingredient, given: Mapping[str, Any], place: Place) 
         raise RecipeError(where, f"{entry.kind} {entry.name!r}: {describe(first, parameters)}") from None
     settings = {}
     for name, annotation in annotations.items():
-        nested = ingredient_kind(annotation)
+        nested = named_ingredient(annotation)
         value = getattr(checked, name)
         if name in scheduled:
             settings[name] = scheduled[name]
         elif nested and value is not None:
-            settings[name] = resolve(nested, value, (*place, name))
+            inside = resolve(nested.kind, value, (*place, name))
+            written = value if isinstance(value, Mapping) else {}
+            left_out = [key for key in nested.beside if key not in written]
+            settings[name] = {key: item for key, item in inside.items() if key not in left_out}
         else:
             settings[name] = plain(value)
     return settings

@@ -58,6 +58,14 @@ def test_a_setting_may_be_on_a_schedule() -> None:
     assert made.model["dropout"]["begin"] == "0%", "the schedule's own defaults are filled in"
 
 
+def test_an_optimizer_inside_another_has_no_rate_of_its_own() -> None:
+    made = recipe(optimizer={"name": "lookahead", "base": {"name": "adam", "beta1": 0.8}, "lr": 0.01})
+    assert made.optimizer["lr"] == 0.01
+    assert made.optimizer["base"]["beta1"] == 0.8
+    assert "lr" not in made.optimizer["base"]
+    assert recipe_of(to_yaml(made)) == made
+
+
 # -- refusing -----------------------------------------------------------------------------------------
 
 WRONG = [
