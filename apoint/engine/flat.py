@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from apoint.engine.native import applies, kernel_of
 from apoint.errors import UsageError
 from apoint.optim import Rule
 
@@ -117,11 +118,13 @@ class FlatOptimizer:
     """An update rule applied to a flat buffer, chunk by chunk.
 
     The rule's memory is kept as one set of tensors for each chunk: the rule returns new ones, which take
-    the place of the old without being copied.
+    the place of the old without being copied. Where PyTorch has a fused kernel for the rule, that is used;
+    see `apoint.engine.native`.
     """
 
-    def __init__(self, rule: Rule, parameters: FlatParameters) -> None:
+    def __init__(self, rule: Rule, parameters: FlatParameters, use_kernel: bool = True) -> None:
         self.rule, self.parameters = rule, parameters
+        self.kernel = kernel_of(rule, parameters.weights_P) if use_kernel else None
         self.chunks = list(parameters.chunks())
         self.memory = [rule.init(parameters.weights_P[place]) for place, _ in self.chunks]
 
@@ -130,9 +133,13 @@ class FlatOptimizer:
         """One update with the given gradient; `step` counts from 1."""
         weights_P = self.parameters.weights_P
         without_decay = {**hyper, "weight_decay": 0.0, "l2": 0.0}
+        kernel = self.kernel if self.kernel and applies(hyper) else None
         for number, (place, exempt) in enumerate(self.chunks):
             weights, chosen = weights_P[place], without_decay if exempt else hyper
             memory = self.memory[number]
+            if kernel:
+                kernel(weights, gradients_P[place], memory, step, chosen)
+                continue
             self.memory[number] = self.rule.apply_(gradients_P[place], memory, weights, step, chosen)
 
     def state(self) -> dict[str, Tensor]:

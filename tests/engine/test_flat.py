@@ -54,6 +54,41 @@ def test_a_flat_update_equals_pytorchs(spec, reference, channels_last: bool) -> 
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"name": "adam", "lr": 1e-2, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+        {"name": "adam", "lr": 1e-2, "l2": 0.2},
+        {"name": "adam", "lr": 1e-2, "weight_decay": 0.2},
+        {"name": "adamw", "lr": 1e-2, "weight_decay": 0.3, "beta2": 0.9},
+    ],
+    ids=str,
+)
+def test_fused_kernels_equal_the_rules(spec) -> None:
+    configured = registry("optimizer").build(spec)
+    sides = []
+    for use_kernel in (True, False):
+        flat = FlatParameters(small_model(), exempt={"0.bias"})
+        sides.append((flat, FlatOptimizer(configured.rule, flat, use_kernel)))
+    assert sides[0][1].kernel is not None
+    torch.manual_seed(1)
+    for step in range(1, 51):
+        gradient = torch.randn_like(sides[0][0].weights_P) * torch.logspace(-3, 1, len(sides[0][0].weights_P))
+        for _, optimizer in sides:
+            optimizer.update(gradient, step, configured.hyper)
+    torch.testing.assert_close(sides[0][0].weights_P, sides[1][0].weights_P, rtol=1e-10, atol=1e-12)
+    for slot, values in sides[0][1].state().items():
+        torch.testing.assert_close(values, sides[1][1].state()[slot], rtol=1e-10, atol=1e-12)
+
+
+def test_both_sorts_of_decay_at_once_go_through_the_rule() -> None:
+    configured = registry("optimizer").build({"name": "adam", "l2": 0.2, "weight_decay": 0.1})
+    sides = [FlatParameters(small_model()) for _ in range(2)]
+    for flat, use_kernel in zip(sides, (True, False), strict=True):
+        FlatOptimizer(configured.rule, flat, use_kernel).update(flat.weights_P.clone(), 1, configured.hyper)
+    assert torch.equal(sides[0].weights_P, sides[1].weights_P)
+
+
 def test_parameters_are_views_with_their_own_shape_and_strides() -> None:
     model = small_model().to(memory_format=torch.channels_last)
     before = copy.deepcopy(model.state_dict())
@@ -100,7 +135,7 @@ def test_many_chunks_equal_one() -> None:
     flat = FlatParameters(model)
     assert len(list(flat.chunks())) > 2
     configured = registry("optimizer").build("adam")
-    optimizer = FlatOptimizer(configured.rule, flat)
+    optimizer = FlatOptimizer(configured.rule, flat, use_kernel=False)
     start, gradient = flat.weights_P.clone(), torch.randn_like(flat.weights_P)
     optimizer.update(gradient, 1, configured.hyper)
     delta, _ = configured.rule.step(gradient, configured.rule.init(start), start, 1, configured.hyper)
