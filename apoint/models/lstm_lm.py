@@ -5,13 +5,17 @@ Shapes: B batch, T tokens, E size of the embedding, H size of the LSTM, V size o
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
+from apoint.nn.activations import activation as build_activation
 from apoint.nn.dropout import Dropout
+from apoint.nn.norms import norm as build_norm
 from apoint.nn.recurrent import LSTM
 from apoint.registry import register
-from apoint.settings import Count, Rate, Real
+from apoint.settings import ActivationSpec, Count, NormSpec, Rate, Real
 
 
 class LSTMLanguageModel(nn.Module):
@@ -49,6 +53,9 @@ def lstm_lm(
     depth: Count = 2,
     width: Count = 128,
     embedding: Count | None = None,
+    activation: ActivationSpec = "tanh",
+    norm: NormSpec = "none",
+    placement: Literal["pre", "post"] = "pre",
     dropout: Rate = 0.0,
     tied: bool = False,
     forget_bias: Real = 1.0,
@@ -62,6 +69,9 @@ def lstm_lm(
         depth: The number of LSTM layers.
         width: The size of each layer.
         embedding: The size of the tokens' vectors; by default `width`.
+        activation: What bounds the cell's values, tanh in the equations.
+        norm: The norm of each layer.
+        placement: Whether a layer's norm comes before it (`pre`) or after it (`post`).
         dropout: The probability of dropping a unit between layers.
         tied: Whether the output layer's weights are the embedding's; then `embedding` must equal `width`.
         forget_bias: What the forget gates' biases start at; 1 keeps memories through early training.
@@ -74,5 +84,14 @@ def lstm_lm(
             f"model 'lstm-lm': tied weights need embedding equal to width, got {size} and {width}; "
             f"leave embedding out, or set tied to false"
         )
-    lstm = LSTM(size, width, depth, forget_bias=forget_bias, dropout=lambda: Dropout(dropout))
+    lstm = LSTM(
+        size,
+        width,
+        depth,
+        forget_bias=forget_bias,
+        dropout=lambda: Dropout(dropout),
+        activation=lambda: build_activation(activation),
+        norm=lambda num_features: build_norm(norm, num_features),
+        placement=placement,
+    )
     return LSTMLanguageModel(nn.Embedding(vocab_size, size), lstm, width, dropout, tied)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,11 +31,19 @@ State = tuple[Tensor, Tensor]
 """The hidden state h and the cell state c."""
 
 
-def lstm_step(gates_BG: Tensor, cell_BH: Tensor) -> State:
-    """One step from the four gates before their activations: the new h and c."""
+def lstm_step(
+    gates_BG: Tensor, cell_BH: Tensor, activation: Callable[[Tensor], Tensor] = torch.tanh
+) -> State:
+    """One step from the four gates before their activations: the new h and c.
+
+    Args:
+        gates_BG: W x + b + W h + b, for the four gates.
+        cell_BH: The cell state c.
+        activation: What bounds the offered values g and the shown cell, tanh in the equations.
+    """
     admit, keep, offer, show = gates_BG.chunk(4, dim=-1)
-    cell_BH = torch.sigmoid(keep) * cell_BH + torch.sigmoid(admit) * torch.tanh(offer)
-    return torch.sigmoid(show) * torch.tanh(cell_BH), cell_BH
+    cell_BH = torch.sigmoid(keep) * cell_BH + torch.sigmoid(admit) * activation(offer)
+    return torch.sigmoid(show) * activation(cell_BH), cell_BH
 
 
 class LSTMCell(nn.Module):
@@ -50,12 +59,20 @@ class LSTMCell(nn.Module):
         bias: Whether there are biases.
         forget_bias: What b_if + b_hf starts at; 1 or 2 keeps memories through the first steps of training.
             None leaves both to the initial distribution, as PyTorch does.
+        activation: What stands for tanh in the equations, if something else shall.
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, bias: bool = True, forget_bias: float | None = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        bias: bool = True,
+        forget_bias: float | None = None,
+        activation: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.activation = activation if activation is not None else nn.Tanh()
         if forget_bias is not None and not bias:
             raise UsageError(f"LSTMCell: forget_bias={forget_bias} needs a bias; set bias=True or drop it")
         self.input_size, self.hidden_size = input_size, hidden_size
@@ -84,7 +101,7 @@ class LSTMCell(nn.Module):
         """The next h and c; the state starts at zero."""
         hidden_BH, cell_BH = state if state is not None else self.start(x_BF)
         gates_BG = self._project(x_BF) + F.linear(hidden_BH, self.weight_hh)
-        return lstm_step(gates_BG, cell_BH)
+        return lstm_step(gates_BG, cell_BH, self.activation)
 
     def scan(self, x_BTF: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """The hidden states [B, T, H] of all steps, and the last h and c."""
@@ -92,7 +109,7 @@ class LSTMCell(nn.Module):
         outputs = []
         for projected_BG in self._project(x_BTF).unbind(1):
             gates_BG = torch.addmm(projected_BG, hidden_BH, self.weight_hh.t())
-            hidden_BH, cell_BH = lstm_step(gates_BG, cell_BH)
+            hidden_BH, cell_BH = lstm_step(gates_BG, cell_BH, self.activation)
             outputs.append(hidden_BH)
         return torch.stack(outputs, dim=1), (hidden_BH, cell_BH)
 
@@ -125,6 +142,9 @@ class LSTM(nn.Module):
         bias: Whether there are biases.
         forget_bias: What the forget gates' biases start at; see `LSTMCell`.
         dropout: Makes a dropout layer; called once for each of the L - 1 gaps between layers.
+        activation: Makes what stands for tanh in the equations; called once for each layer.
+        norm: Makes a norm for so many features; called once for each layer.
+        placement: Whether a layer's norm comes before it (`pre`) or after it (`post`).
     """
 
     def __init__(
@@ -136,14 +156,20 @@ class LSTM(nn.Module):
         bias: bool = True,
         forget_bias: float | None = None,
         dropout: Callable[[], nn.Module] | None = None,
+        activation: Callable[[], nn.Module] = nn.Tanh,
+        norm: Callable[[int], nn.Module] = nn.Identity,
+        placement: Literal["pre", "post"] = "pre",
     ) -> None:
         super().__init__()
         if num_layers < 1:
             raise UsageError(f"LSTM: num_layers must be at least 1, got {num_layers}")
         sizes = [input_size] + [hidden_size] * (num_layers - 1)
         self.layers = nn.ModuleList(
-            LSTMCell(size, hidden_size, bias=bias, forget_bias=forget_bias) for size in sizes
+            LSTMCell(size, hidden_size, bias=bias, forget_bias=forget_bias, activation=activation())
+            for size in sizes
         )
+        self.placement = placement
+        self.norms = nn.ModuleList(norm(size if placement == "pre" else hidden_size) for size in sizes)
         make_dropout = dropout if dropout is not None else nn.Identity
         self.dropouts = nn.ModuleList(make_dropout() for _ in range(num_layers - 1))
 
@@ -153,7 +179,11 @@ class LSTM(nn.Module):
         after = []
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, LSTMCell)
+            if self.placement == "pre":
+                x_BTF = self.norms[number](x_BTF)
             x_BTF, last = layer.scan(x_BTF, before[number])
+            if self.placement == "post":
+                x_BTF = self.norms[number](x_BTF)
             after.append(last)
             if number < len(self.dropouts):
                 x_BTF = self.dropouts[number](x_BTF)

@@ -39,7 +39,7 @@ SMALL = {
 OTHER = {
     "depth": 4,
     "width": 16,
-    "activation": "tanh",
+    "activation": "softsign",
     "norm": "rms",
     "norm_placement": "after",
     "placement": {"pre": "post", "post": "pre"},
@@ -68,6 +68,7 @@ OTHER = {
 BESIDE = {
     "fixup": {"norm": "none"},
     "norm_placement": {"norm": "layer"},
+    "placement": {"norm": "layer"},
     "stochastic_depth_mode": {"stochastic_depth": 0.4},
 }
 MODELS = sorted(registry("model"))
