@@ -49,7 +49,7 @@ RECIPES: dict[str, dict[str, Any]] = {
                   "stochastic_depth": 0.2},
         "optimizer": {"name": "adamw", "lr": 3e-3},
         "clip": {"name": "norm", "limit": 1.0},
-        "average": {"decay": 0.9, "begin": "10%"},
+        "average": {"decay": 0.995, "begin": "5%"},
         "accumulate": 3,
         "batch_size": 16,
         "epochs": 4,

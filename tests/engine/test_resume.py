@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
 
-CADENCE = {"checkpoint_every": "7 steps"}
+CADENCE = {"checkpoint_every": "7 steps", "log_every": "10 steps"}  # saved amid the sums that are logged
 
 
 def killed_and_resumed(recipe: dict, root: Path, seconds: float, moment: float) -> int:

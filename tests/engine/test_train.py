@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,27 @@ def test_a_step_equals_the_same_step_written_with_pytorch() -> None:
         assert training_step(replica, step) == pytest.approx(float(loss.detach()), rel=1e-5)
     for (name, mine), theirs in zip(replica.model.named_parameters(), parameters, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_draws_inside_the_model_are_new_at_each_step_and_part(accumulate: int) -> None:
+    changes = {
+        "model.dropout": 0.5,
+        "model.activation": "identity",
+        "batch_size": 24,
+        "accumulate": accumulate,
+    }
+    replica = replica_of(changes)
+    masks: list[torch.Tensor] = []
+    (dropout,) = [module for module in replica.model.modules() if getattr(module, "knob", "") == "dropout"]
+    dropout.register_forward_hook(lambda module, x, y: masks.append(y == 0))
+    losses = [training_step(replica, step) for step in range(3)]
+    assert len(masks) == 3 * accumulate
+    assert all(not torch.equal(earlier, later) for earlier, later in pairwise(masks))
+    again = replica_of(changes)
+    for step in range(3):
+        torch.rand(7)  # draws of others in between make no difference
+        assert training_step(again, step) == losses[step]
 
 
 def test_clipping_and_its_limit_reach_the_update() -> None:
@@ -414,6 +436,13 @@ def test_a_model_and_data_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET + "\n# changed\n")
     with pytest.raises(UsageError, match="code was"):
         apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "a")
+
+
+def test_what_the_recipe_says_goes_before_what_the_data_says(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    recipe, _ = load_recipe({**BASE, "model": {"file": "net.py", "class": "Net", "num_classes": 12}})
+    replica = assemble(recipe, folder=tmp_path)
+    assert replica.model.layers[-1].out_features == 12
 
 
 @pytest.mark.parametrize(

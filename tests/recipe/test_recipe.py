@@ -167,6 +167,14 @@ def test_written_and_read_again(order: list[str], lr: float, batch_size: int) ->
     assert recipe_of(with_origins(made, document)) == made, "comments with origins change nothing"
 
 
+@pytest.mark.parametrize(
+    "text", [".5", "1e-3", "true", "", " padded", "a: b", "# no", "é", 'say "so"', "-", "null"]
+)
+def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
+    made = recipe(description=text)
+    assert recipe_of(to_yaml(made)).description == text
+
+
 def test_each_value_is_shown_with_its_origin() -> None:
     text = "data: digits\nmodel:\n  name: mlp\n  depth: 3\noptimizer: lion\n"
     made, document = load_recipe(document_from_text(text, "r.yaml"), {"optimizer.lr": 0.1, "epochs": 2})
