@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, nearest
 
 Place = tuple[str | int, ...]
 MAX_BYTES = 1 << 20
@@ -121,7 +121,7 @@ def read_document(path: str | Path) -> Document:
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"there is no recipe file {str(path)!r}") from None
+        raise UsageError(f"there is no recipe file {str(path)!r}{_nearest_file(file)}") from None
     except OSError as error:
         raise UsageError(f"cannot read the recipe {str(path)!r}: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
@@ -131,6 +131,14 @@ def read_document(path: str | Path) -> Document:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8") from None
     return document_from_text(text, str(path), file.resolve().parent)
+
+
+def _nearest_file(path: Path) -> str:
+    """The recipes nearby whose names are close to one that is missing, as the end of a sentence."""
+    folders = (path.parent, Path("recipes"))
+    found = {file.stem: str(file) for folder in folders for file in folder.glob("*.y*ml")}
+    close = [repr(found[name]) for name in nearest(path.stem, found)]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def document_from_text(text: str, name: str = "recipe", folder: Path | None = None) -> Document:
