@@ -135,7 +135,7 @@ def read_document(path: str | Path) -> Document:
 
 def _nearest_file(path: Path) -> str:
     """The recipes nearby whose names are close to one that is missing, as the end of a sentence."""
-    folders = (path.parent, Path("recipes"))
+    folders = (Path("recipes"), path.parent)  # of two with the same name, the one beside it
     found = {file.stem: str(file) for folder in folders for file in folder.glob("*.y*ml")}
     close = [repr(found[name]) for name in nearest(path.stem, found)]
     return f"; did you mean {' or '.join(close)}?" if close else ""
