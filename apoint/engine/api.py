@@ -125,7 +125,7 @@ class Session:
             replica = self.assemble()
             key = self._key(replica)
             if self.options.fresh:
-                set_aside(self.folder, self.say)
+                self._set_aside()
             differing = environment.differences(self.earlier_key, key) if self.earlier_key else []
             if differing and not self.options.inexact:
                 raise UsageError(
@@ -137,6 +137,11 @@ class Session:
                 return Run(self.folder)
             self._train(replica, key, differing, watch)
         return Run(self.folder)
+
+    def _set_aside(self) -> None:
+        if (self.folder / "env.json").exists() and Run(self.folder).state == "running":
+            raise UsageError(f"{self.folder} is being trained by another process; stop that one first")
+        set_aside(self.folder, self.say)
 
     def assemble(self) -> Replica:
         """The replica of this session."""

@@ -174,6 +174,11 @@ class Recipe(Section):
             )
         return self
 
+    @classmethod
+    def load(cls, source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Recipe:
+        """A recipe from a file or a mapping, with changes such as `{"optimizer.lr": 3e-4}` on top."""
+        return load_recipe(source, changes)[0]
+
     # -- canonical form ---------------------------------------------------------------------------
 
     def canonical(self) -> dict[str, Any]:

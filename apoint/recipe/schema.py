@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from apoint.checking import ingredient_kind, is_schedulable, settings_model
 from apoint.recipe.recipe import DataHandling, DeficitWindow, Recipe
 from apoint.registry import HOMES, Ingredient, registry
+from apoint.units import Duration
 
 _SECTIONS = {
     "data": "dataset",
@@ -38,7 +39,17 @@ def json_schema() -> dict[str, Any]:
     whole["required"] = ["data", "model"]
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     whole["title"] = "apoint recipe"
-    return whole
+    written: dict[str, Any] = _as_written(whole)
+    return written
+
+
+def _as_written(node: Any) -> Any:
+    """The schema with lengths such as `{value: 1, unit: epochs}`, pydantic's view of them, as `1 epoch`."""
+    if isinstance(node, dict):
+        if node.keys() == {"value", "unit"}:
+            return str(Duration(node["value"], node["unit"]))
+        return {key: _as_written(item) for key, item in node.items()}
+    return [_as_written(item) for item in node] if isinstance(node, list) else node
 
 
 def _key(kind: str) -> str:

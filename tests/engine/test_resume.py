@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from apoint.engine import train
+from apoint.errors import UsageError
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
 
 CADENCE = {"checkpoint_every": "7 steps", "log_every": "10 steps"}  # saved amid the sums that are logged
@@ -77,6 +79,23 @@ def test_a_polite_signal_leaves_a_checkpoint(number: int, tmp_path: Path) -> Non
     assert "a checkpoint is saved, and the same command goes on from there" in log
     (folder,) = (tmp_path / "runs").glob("run-*")
     assert list((folder / "checkpoints").glob("step-*"))
+
+
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
+    import time
+
+    recipe = {**RECIPES["mlp-dropout"], "epochs": 500}
+    process = start(recipe, tmp_path / "runs")
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    try:
+        for options in ({}, {"fresh": True}):
+            with pytest.raises(UsageError):
+                train(recipe, seed=3, runs_root=tmp_path / "runs", **options)
+        assert process.is_alive()
+    finally:
+        kill_after(process, 0)
 
 
 @pytest.mark.parametrize("piece", ["optimizer", "average", "progress"])

@@ -47,6 +47,13 @@ def test_a_model_from_a_file_is_left_as_written_and_as_built() -> None:
     assert made.init["name"] == "as-built"
 
 
+def test_a_recipe_can_be_loaded_in_one_call(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("data: digits\nmodel: mlp\n")
+    made = Recipe.load(tmp_path / "r.yaml", {"epochs": 3})
+    assert made.epochs == 3
+    assert Recipe.load(BASE).fingerprint == recipe().fingerprint
+
+
 def test_a_section_without_a_name_means_the_default() -> None:
     made = recipe_of("data: digits\nmodel: mlp\noptimizer:\n  lr: 0.1\n")
     assert (made.optimizer["name"], made.optimizer["lr"]) == ("adamw", 0.1)
@@ -200,6 +207,8 @@ def test_the_schema_is_json_and_names_every_ingredient() -> None:
     models = schema["$defs"]["ingredient-model"]["anyOf"]
     assert "mlp" in models[0]["enum"]
     assert schema["properties"]["batch_size"]["description"] == "Examples per update."
+    assert schema["properties"]["evaluate_every"]["default"] == "1 epoch", "defaults are what one would write"
+    assert '"unit"' not in json.dumps(schema)
     references = json.dumps(schema).split('"$ref": "#/$defs/')[1:]
     missing = {reference.split('"')[0] for reference in references} - set(schema["$defs"])
     assert not missing, "every reference leads somewhere"
