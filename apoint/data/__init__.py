@@ -26,10 +26,11 @@ from apoint.data.checks import examine
 from apoint.data.core import Data, Facts, Kind, Source, Split, Task
 from apoint.data.fetching import FetchError, fetch
 from apoint.data.listing import Entry, Report, catalogue, check
-from apoint.data.loading import assemble, load
+from apoint.data.loading import BY_EXTENSION, assemble, load
 from apoint.data.toys import Teacher, make_teacher
 
 __all__ = [
+    "BY_EXTENSION",
     "Data",
     "Entry",
     "Facts",

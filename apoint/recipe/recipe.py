@@ -16,6 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from apoint.checking import describe
+from apoint.data import BY_EXTENSION
 from apoint.errors import UsageError
 from apoint.recipe.document import Document, document_from_text, read_document
 from apoint.recipe.resolve import RecipeError, resolve
@@ -128,7 +129,7 @@ class Recipe(Section):
     @field_validator("data", mode="before")
     @classmethod
     def _resolve_data(cls, raw: Any) -> Any:
-        raw = {"name": raw} if isinstance(raw, str) else raw
+        raw = _named_dataset(raw) if isinstance(raw, str) else raw
         if not isinstance(raw, Mapping):
             raise RecipeError(("data",), f"must name a dataset, such as 'digits', got {raw!r}")
         handling = {name: raw[name] for name in DataHandling.model_fields if name in raw}
@@ -212,6 +213,12 @@ class DeficitWindow(Section):
     begin: Length = Field(Duration(0, "share"), description="When the deficit begins.")
     end: Length = Field(Duration(1, "share"), description="When the deficit ends.")
     strength: float = Field(1.0, ge=0, le=1, description="From 0, none, to 1, full; may be on a schedule.")
+
+
+def _named_dataset(text: str) -> dict[str, Any]:
+    """`digits` as it is, and `houses.csv` as what reads it; the file itself is not looked at yet."""
+    reader = BY_EXTENSION.get(Path(text).suffix.lower())
+    return {"name": reader, "path": text} if reader else {"name": text}
 
 
 def _listed(raw: Any, field: str) -> list[Any]:

@@ -438,6 +438,16 @@ def test_a_model_and_data_from_a_file(tmp_path: Path) -> None:
         apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "a")
 
 
+def test_a_data_file_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "a,b,y\n" + "".join(f"{i},{-i},{'no' if i < 20 else 'yes'}\n" for i in range(40))
+    )
+    (tmp_path / "r.yaml").write_text("data: t.csv\nmodel: {name: mlp, width: 4}\nbatch_size: 4\nepochs: 1\n")
+    run = apoint.train(tmp_path / "r.yaml", runs_root=tmp_path / "runs")
+    assert run.state == "finished"
+    assert run.resolved["data"]["name"] == "csv"
+
+
 def test_what_the_recipe_says_goes_before_what_the_data_says(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     recipe, _ = load_recipe({**BASE, "model": {"file": "net.py", "class": "Net", "num_classes": 12}})
