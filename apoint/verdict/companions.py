@@ -1,0 +1,94 @@
+"""What is reported beside the interval: distribution-free tests, failures, and sizes of the effect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from apoint.errors import UsageError
+
+EXACT_PAIRS = 20  # up to a million sign patterns are counted out; beyond, they are drawn
+DRAWS = 200_000
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """The two-sided p-value of the sign-flip test: how often random signs give so large a mean.
+
+    If the change does nothing, a pair's two numbers could as well be exchanged, so that every sign of its
+    difference is as likely; no distribution is assumed. Exact up to 20 pairs; beyond, from seeded draws
+    with the observed signs counted among them, which keeps it valid.
+    """
+    values = np.asarray(differences, dtype=float)
+    observed = abs(float(values.sum())) * (1 - 1e-12)  # equal sums may differ in their last bits
+    if len(values) <= EXACT_PAIRS:
+        sums = np.zeros(1)
+        for value in values:
+            sums = np.concatenate([sums + value, sums - value])
+        return float(np.mean(np.abs(sums) >= observed))
+    signs = np.random.default_rng(0).integers(0, 2, (DRAWS, len(values)), dtype=np.int8)
+    sums = (2 * signs.astype(float) - 1) @ values
+    return float((1 + np.sum(np.abs(sums) >= observed)) / (1 + DRAWS))
+
+
+def smallest_p(pairs: int) -> float:
+    """The smallest p-value that the sign-flip test can reach with so many pairs."""
+    return 2.0 ** (1 - pairs) if pairs else 1.0
+
+
+def mcnemar_p(only_baseline: int, only_candidate: int) -> float:
+    """The exact two-sided p-value of McNemar's test on the pairs in which one arm alone failed."""
+    from scipy.special import bdtr
+
+    if only_baseline < 0 or only_candidate < 0:
+        raise UsageError(
+            f"numbers of failures must not be negative, got {only_baseline} and {only_candidate}"
+        )
+    discordant = only_baseline + only_candidate
+    if discordant == 0:
+        return 1.0
+    return min(1.0, 2 * float(bdtr(min(only_baseline, only_candidate), discordant, 0.5)))
+
+
+def probability_of_improvement(
+    differences: Sequence[float], alpha: float = 0.05
+) -> tuple[float, tuple[float, float]]:
+    """The share of pairs that improved, ties counted half, with Clopper and Pearson's interval.
+
+    The interval counts ties on both sides: its lower end from the clear improvements alone, its upper end
+    from everything that did not get worse.
+    """
+    from scipy.special import betaincinv
+
+    values = np.asarray(differences, dtype=float)
+    n, wins, ties = len(values), int((values > 0).sum()), int((values == 0).sum())
+    lower = float(betaincinv(wins, n - wins + 1, alpha / 2)) if wins else 0.0
+    at_most = wins + ties
+    upper = float(betaincinv(at_most + 1, n - at_most, 1 - alpha / 2)) if at_most < n else 1.0
+    return (wins + ties / 2) / n, (lower, upper)
+
+
+def standardised_effect(differences: Sequence[float]) -> float:
+    """Mean over standard deviation of the paired differences; infinite for a constant difference."""
+    values = np.asarray(differences, dtype=float)
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
+    if deviation == 0:
+        return math.copysign(math.inf, mean) if mean else 0.0
+    return mean / deviation
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """The mean of the middle half, with parts of the values at its edges, so that it has no jumps in n."""
+    ordered = np.sort(np.asarray(values, dtype=float))
+    n = len(ordered)
+    weights = np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n)
+    return float(np.average(ordered, weights=np.maximum(weights, 0)))
+
+
+def pair_correlation(baseline: Sequence[float], candidate: Sequence[float]) -> float:
+    """The correlation of the two arms over seeds: what pairing gained; NaN if an arm does not vary."""
+    first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
+    if len(first) < 2 or first.std() == 0 or second.std() == 0:
+        return math.nan
+    return float(np.corrcoef(first, second)[0, 1])
