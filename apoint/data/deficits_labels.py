@@ -41,7 +41,7 @@ def _suffering(draw: Draw, seed: int, purpose: str, strength: float) -> Tensor:
     return Draw(key(seed, purpose), draw.index_B).uniform() < strength
 
 
-@register("deficit", "permuted-labels", course="B1", strength="share")
+@register("deficit", "permuted-labels", course="B1", strength="share", labels=True)
 def permuted_labels(*, seed: WholeNumber = 0) -> Deficit:
     """Give each class the label of another, always the same one.
 
@@ -72,7 +72,7 @@ def permuted_labels(*, seed: WholeNumber = 0) -> Deficit:
     return apply
 
 
-@register("deficit", "random-labels", course="B1", strength="share")
+@register("deficit", "random-labels", course="B1", strength="share", labels=True)
 def random_labels(*, seed: WholeNumber = 0) -> Deficit:
     """Give each sample a label drawn at random, always the same one.
 

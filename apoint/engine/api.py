@@ -260,7 +260,7 @@ def load_model(
 def _load_average(model: nn.Module, saved: checkpoint.Checkpoint) -> None:
     if "average" not in saved.tensors:
         raise UsageError("this run has no moving average of the weights; its recipe has no 'average'")
-    named = dict(model.named_parameters())
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
         for name, values in saved.tensors["average"].items():
             named[name].copy_(values)

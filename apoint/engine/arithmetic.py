@@ -16,8 +16,10 @@ import torch
 def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
     """Set the arithmetic of a run, and bring everything back afterwards.
 
-    Numbers below 1e-38 are flushed to zero: the running averages of units that get no gradient decay
-    towards zero through the subnormal range, where a processor computes many times slower.
+    With one thread, numbers below 1e-38 are flushed to zero: the running averages of units that get no
+    gradient decay towards zero through the subnormal range, where a processor computes many times slower.
+    The setting belongs to a thread, and those that PyTorch has started already cannot be reached, so that
+    with several threads it would make the result depend on what the process did before.
     """
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -27,7 +29,8 @@ def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.set_flush_denormal(True)
+    if threads == 1:
+        torch.set_flush_denormal(True)
     try:
         yield
     finally:

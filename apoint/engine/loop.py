@@ -6,6 +6,7 @@ the step number. So a run that goes on from a checkpoint makes the very same bit
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from torch import Tensor
 
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
-from apoint.engine.measure import evaluate
-from apoint.engine.replica import Replica
+from apoint.engine.measure import evaluate, larger_is_better
+from apoint.engine.replica import Replica, real_buffers
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.step import NonFiniteError, training_step
 from apoint.errors import StorageError
@@ -187,23 +188,26 @@ class Trainer:
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The model with its averaged weights, for a while."""
+        """The model with its averaged weights and running statistics, for a while."""
         assert self.replica.average_P is not None
-        weights_P = self.replica.parameters.weights_P
-        own_P = weights_P.clone()
-        weights_P.copy_(self.replica.average_P)
+        buffers = real_buffers(self.replica.model)
+        current = [self.replica.parameters.weights_P, *buffers.values()]
+        average = [self.replica.average_P, *(self.replica.average_buffers[name] for name in buffers)]
+        own = [tensor.clone() for tensor in current]
         try:
+            _copy_all(average, current)
             yield
         finally:
-            weights_P.copy_(own_P)
+            _copy_all(own, current)
 
     def _consider_stopping(self) -> None:
         rule, progress = self.replica.recipe.early_stop, self.progress
         if rule is None:
             return
-        higher = rule.higher_is_better if rule.higher_is_better is not None else "accuracy" in rule.metric
+        higher = larger_is_better(rule.metric) if rule.higher_is_better is None else rule.higher_is_better
         value = progress.metrics[rule.metric] * (1 if higher else -1)
-        if progress.best is None or value > progress.best + rule.minimum_change:
+        nothing_yet = progress.best is None or math.isnan(progress.best)
+        if nothing_yet or value > (progress.best or 0.0) + rule.minimum_change:
             progress.best, progress.stale = value, 0
             return
         progress.stale += 1
@@ -273,8 +277,9 @@ class Trainer:
             for slot, values_P in replica.optimizer.state().items()
             for name, view in named(values_P).items()
         }
-        average = {"average": named(replica.average_P)} if replica.average_P is not None else {}
-        return {"optimizer": memory, **average}
+        if replica.average_P is None:
+            return {"optimizer": memory}
+        return {"optimizer": memory, "average": {**named(replica.average_P), **replica.average_buffers}}
 
     def restore(self, saved: Checkpoint) -> None:
         """Take over a checkpoint's state."""
@@ -297,7 +302,7 @@ class Trainer:
                 view.copy_(tensors["optimizer"][f"{slot}/{name}"])
         replica.optimizer.restore(state)
         if replica.average_P is not None:
-            for name, view in named(replica.average_P).items():
+            for name, view in {**named(replica.average_P), **replica.average_buffers}.items():
                 view.copy_(tensors["average"][name])
 
     def _leave(self, stop: StopRequest) -> None:
@@ -307,3 +312,9 @@ class Trainer:
             f"stopped at step {self.progress.step} of {self.total_steps}; a checkpoint is saved, and the "
             "same command goes on from there",
         )
+
+
+@torch.no_grad()
+def _copy_all(sources: list[Tensor], targets: list[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)

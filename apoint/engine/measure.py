@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from apoint.data import Split, Task
+from apoint.nn import cross_entropy
 
 BATCH = 512
 METRICS: dict[Task, tuple[str, ...]] = {
@@ -21,6 +22,12 @@ METRICS: dict[Task, tuple[str, ...]] = {
     "language": ("loss", "accuracy", "bits_per_character"),
     "regression": ("loss", "rmse", "explained"),
 }
+LARGER_IS_BETTER = ("accuracy", "explained")
+
+
+def larger_is_better(metric: str) -> bool:
+    """The direction of a metric called by its split and name, such as `test_accuracy`."""
+    return metric.endswith(LARGER_IS_BETTER)
 
 
 @contextmanager
@@ -29,7 +36,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad():  # not inference mode: what a module keeps from here may meet autograd later
             yield
     finally:
         for module, training in modes:
@@ -46,7 +53,7 @@ def evaluate(
     batch_size: int = BATCH,
 ) -> dict[str, float]:
     """The metrics of a model on a split; weights and modes are left as they were."""
-    total, correct, squares, count, answers = 0.0, 0.0, 0.0, 0, 0
+    total, nats, correct, squares, count, answers = 0.0, 0.0, 0.0, 0.0, 0, 0
     with evaluating(model):
         for start in range(0, len(split), batch_size):
             x = prepare(split.inputs[start : start + batch_size].to(device))
@@ -59,12 +66,14 @@ def evaluate(
                 squares += float((outputs.reshape(y.shape) - y).double().square().sum())
             else:
                 correct += float((predictions(outputs) == y).sum())
+            if task == "language":  # whatever the loss, a character costs its negative log-likelihood
+                nats += float(cross_entropy(outputs, y).double().sum())
     mean = total / count
     if task == "regression":
         return {"loss": mean, **_regression_metrics(squares, split.targets)}
     metrics = {"loss": mean, "accuracy": correct / answers}
     if task == "language":
-        metrics["bits_per_character"] = mean / math.log(2)
+        metrics["bits_per_character"] = nats / count / math.log(2)
     return metrics
 
 

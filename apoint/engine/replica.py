@@ -49,6 +49,7 @@ class Replica:
     timeline: Timeline
     device: torch.device
     average_P: Tensor | None = None
+    average_buffers: dict[str, Tensor] = field(default_factory=dict)
 
     def stream_seed(self, purpose: str) -> int:
         """The seed of a random stream: the replica's own if the recipe varies it, else 0."""
@@ -115,6 +116,7 @@ def assemble(
         stream_seed(recipe, seed, "order"),
         stream_seed(recipe, seed, "augmentation"),
         device,
+        one_output=shape_facts(data.facts, recipe.loss["name"]).get("num_classes") == 1,
     )
     horizon = _horizon(recipe, stream.steps_per_epoch)
     stream.disturb(recipe.deficits, recipe.augment, horizon)
@@ -136,7 +138,17 @@ def assemble(
         timeline=timeline,
         device=device,
         average_P=parameters.weights_P.clone() if recipe.average else None,
+        average_buffers=_copied_buffers(model) if recipe.average else {},
     )
+
+
+def real_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that a moving average includes: running statistics and the like, not counters."""
+    return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+
+
+def _copied_buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in real_buffers(model).items()}
 
 
 def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) -> Data:
@@ -268,6 +280,12 @@ def _scheduled(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizon: Horizon) -> Timeline:
     factor = scalar_schedule(recipe.schedule, horizon)
+    factors = [factor(step / horizon.total_steps) for step in range(horizon.total_steps)]
+    if min(factors) < 0:
+        raise UsageError(
+            f"schedule {recipe.schedule['name']!r} multiplies the learning rate by {min(factors):g} at step "
+            f"{factors.index(min(factors))}; it must not go below 0"
+        )
     rate = float(hyper["lr"])
     moving: dict[str, Callable[[float], float]] = {"lr": lambda progress: rate * factor(progress)}
     for name, spec in _scheduled(recipe.optimizer, "optimizer").items():
@@ -277,8 +295,10 @@ def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizo
     for name, spec in _scheduled(recipe.model, "model").items():
         schedule = _bounded(spec, horizon, "model", recipe.model["name"], name)
         knobs += [(module, schedule) for module in model.modules() if getattr(module, "knob", None) == name]
-    limit = _scheduled(recipe.clip, "clip").get("limit", recipe.clip.get("limit", 0.0))
-    return Timeline(fixed, moving, scalar_schedule(limit, horizon), knobs)
+    limit = scalar_schedule(recipe.clip.get("limit", 0.0), horizon)
+    for name, spec in _scheduled(recipe.clip, "clip").items():
+        limit = _bounded(spec, horizon, "clip", recipe.clip["name"], name)
+    return Timeline(fixed, moving, limit, knobs)
 
 
 def _bounded(spec: Any, horizon: Horizon, kind: str, owner: str, name: str) -> Callable[[float], float]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from apoint.data import streams
-from apoint.engine.replica import Replica
+from apoint.engine.replica import Replica, real_buffers
 from apoint.errors import DivergedError
 
 
@@ -34,14 +34,14 @@ def training_step(replica: Replica, step: int) -> float:
     index_B = stream.indices(step)
     parameters.gradients_P.zero_()
     loss = 0.0
-    for part, index_b in enumerate(index_B.chunk(recipe.accumulate)):
+    for part, index_b in enumerate(index_B.tensor_split(recipe.accumulate)):
         reseed(replica, step, part)
         x, y = stream.batch(index_b, step, progress)
         partial = replica.loss(replica.model(x), y).sum() / len(index_B)
         partial.backward()  # type: ignore[no-untyped-call]
         loss += float(partial.detach())
+    guard(replica, step, loss, index_B)
     gradients_P = replica.clip(parameters.gradients_P, replica.timeline.clip_limit(progress))
-    guard(replica, step, loss, gradients_P, index_B)
     replica.optimizer.update(gradients_P, step + 1, replica.timeline.hyper(progress))
     follow_average(replica, progress)
     return loss
@@ -56,12 +56,12 @@ def reseed(replica: Replica, step: int, part: int) -> None:
         torch.manual_seed(key)
 
 
-def guard(replica: Replica, step: int, loss: float, gradients_P: Tensor, index_B: Tensor) -> None:
-    """Stop before the update if the loss or any gradient is not finite."""
-    if math.isfinite(loss) and math.isfinite(float(gradients_P.sum())):
+def guard(replica: Replica, step: int, loss: float, index_B: Tensor) -> None:
+    """Stop before clipping and update if the loss or any gradient is not finite."""
+    if math.isfinite(loss) and math.isfinite(float(replica.parameters.gradients_P.sum())):
         return
     culprit = replica.parameters.culprit()
-    if math.isfinite(loss) and culprit is None and bool(torch.isfinite(gradients_P).all()):
+    if math.isfinite(loss) and culprit is None:
         return  # finite values whose sum overflows
     tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {culprit}"
     raise NonFiniteError(step, tensor, loss, index_B)
@@ -69,10 +69,13 @@ def guard(replica: Replica, step: int, loss: float, gradients_P: Tensor, index_B
 
 @torch.no_grad()
 def follow_average(replica: Replica, progress: float) -> None:
-    """Let the moving average of the weights follow them, if the recipe has one."""
+    """Let the moving average follow the weights and running statistics, if the recipe has one."""
     average = replica.recipe.average
     if average is None or replica.average_P is None:
         return
     started = progress >= average.begin.as_share(replica.horizon, "begin of average")
     weight = 1 - average.decay if started else 1.0
     replica.average_P.lerp_(replica.parameters.weights_P, weight)
+    if replica.average_buffers:
+        for name, buffer in real_buffers(replica.model).items():
+            replica.average_buffers[name].lerp_(buffer, weight)

@@ -23,24 +23,24 @@ from apoint.units import Duration, Horizon
 class Preparation:
     """Brings raw inputs to the form a model is trained on: bytes to numbers, mean 0, deviation 1.
 
-    Equal to `data.normalise(data.to_unit(x))` up to rounding, as one multiplication and one addition.
+    Equal to `data.normalise(data.to_unit(x))` up to rounding; for bytes as one multiplication and one
+    addition, for numbers with the mean taken off first, since it may be much larger than the deviation.
     """
 
     def __init__(self, data: Data, device: torch.device) -> None:
         self.tokens = data.facts.kind == "tokens"
         if not self.tokens:
             shape = (-1, *[1] * (len(data.facts.input_shape) - 1))
-            std = data.std.to(device).view(shape)
+            self.mean, std = data.mean.to(device).view(shape), data.std.to(device).view(shape)
             self.scale = 1 / std
-            self.byte_scale = self.scale / 255
-            self.shift = -data.mean.to(device).view(shape) / std
+            self.byte_scale, self.byte_shift = self.scale / 255, -self.mean / std
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.tokens:
             return x
         if x.dtype == torch.uint8:
-            return (x.to(torch.float32) * self.byte_scale).add_(self.shift)
-        return (x * self.scale).add_(self.shift)
+            return (x.to(torch.float32) * self.byte_scale).add_(self.byte_shift)
+        return (x - self.mean).mul_(self.scale)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,17 @@ class TrainingStream:
         order_seed: What the order of examples is drawn from.
         augmentation_seed: What augmentations and deficits are drawn from.
         device: Where batches go.
+        one_output: Whether one output stands for two classes; mixed targets then are the second's share.
     """
 
     def __init__(
-        self, data: Data, batch_size: int, order_seed: int, augmentation_seed: int, device: torch.device
+        self,
+        data: Data,
+        batch_size: int,
+        order_seed: int,
+        augmentation_seed: int,
+        device: torch.device,
+        one_output: bool = False,
     ) -> None:
         self.size = len(data.train)
         if batch_size > self.size:
@@ -78,7 +85,7 @@ class TrainingStream:
             )
         self.data, self.batch_size, self.device = data, batch_size, device
         self.prepare = Preparation(data, device)
-        self.order_seed, self.augmentation_seed = order_seed, augmentation_seed
+        self.order_seed, self.augmentation_seed, self.one_output = order_seed, augmentation_seed, one_output
         self.steps_per_epoch = self.size // batch_size
         self.deficits: list[Deficit] = []
         self.augmentations: list[Callable[..., tuple[Tensor, Tensor]]] = []
@@ -87,7 +94,14 @@ class TrainingStream:
     def disturb(
         self, deficits: list[dict[str, Any]], augment: list[dict[str, Any]], horizon: Horizon
     ) -> None:
-        """Add the recipe's deficits and augmentations."""
+        """Add the recipe's deficits and augmentations; refuses those that do not fit the data."""
+        for spec in deficits:
+            on_labels = registry("deficit")[spec["name"]].traits.get("labels", False)
+            if on_labels and self.data.facts.task != "classification":
+                raise UsageError(
+                    f"deficit {spec['name']!r} changes the labels of classes, and the data asks for "
+                    f"{self.data.facts.task}; choose another deficit"
+                )
         self.deficits = [_deficit(spec, horizon) for spec in deficits]
         self.augmentations = [registry("augmentation").build(spec) for spec in augment]
 
@@ -120,6 +134,8 @@ class TrainingStream:
                 x, y = deficit.apply(x, y, draw.child(f"deficit-{position}"), strength, num_classes)
         for position, augment in enumerate(self.augmentations):
             x, y = augment(x, y, draw.child(f"augment-{position}"), num_classes)
+        if self.one_output and y.is_floating_point() and y.dim() == 2:
+            y = y[:, 1]
         return x, y
 
 
@@ -131,9 +147,15 @@ def _deficit(spec: dict[str, Any], horizon: Horizon) -> Deficit:
         raise UsageError(
             f"deficit {spec['name']!r} ends at {spec['end']}, before it begins at {spec['begin']}"
         )
-    return Deficit(
-        registry("deficit").build(settings), begin, end, scalar_schedule(spec["strength"], horizon)
-    )
+    strength = scalar_schedule(spec["strength"], horizon)
+    values = [strength(step / horizon.total_steps) for step in range(horizon.total_steps)]
+    worst = min(values) if min(values) < 0 else max(values)
+    if not 0 <= worst <= 1:
+        raise UsageError(
+            f"deficit {spec['name']!r}: the schedule of strength reaches {worst:g} at step "
+            f"{values.index(worst)}; it must stay between 0 and 1"
+        )
+    return Deficit(registry("deficit").build(settings), begin, end, strength)
 
 
 def scalar_schedule(value: float | dict[str, Any], horizon: Horizon) -> Callable[[float], float]:

@@ -14,7 +14,7 @@ from apoint.nn.activations import activation as build_activation
 from apoint.nn.dropout import Dropout
 from apoint.nn.norms import norm as build_norm
 from apoint.nn.recurrent import LSTM
-from apoint.registry import register
+from apoint.registry import register, split_spec
 from apoint.settings import ActivationSpec, Count, NormSpec, Rate, Real
 
 
@@ -70,7 +70,7 @@ def lstm_lm(
         width: The size of each layer.
         embedding: The size of the tokens' vectors; by default `width`.
         activation: What bounds the cell's values, tanh in the equations.
-        norm: The norm of each layer.
+        norm: The norm of each layer; `batch` would look ahead in training, and is refused.
         placement: Whether a layer's norm comes before it (`pre`) or after it (`post`).
         dropout: The probability of dropping a unit between layers.
         tied: Whether the output layer's weights are the embedding's; then `embedding` must equal `width`.
@@ -78,6 +78,11 @@ def lstm_lm(
 
     Reference: Zaremba, Sutskever and Vinyals (2014), Recurrent neural network regularization.
     """
+    if split_spec(norm, "norm")[0] == "batch":
+        raise UsageError(
+            "model 'lstm-lm': norm 'batch' takes its mean over later tokens too, and so sees ahead in "
+            "training; choose 'layer', 'rms' or 'none'"
+        )
     size = embedding or width
     if tied and size != width:
         raise UsageError(

@@ -57,7 +57,7 @@ class EarlyStop(Section):
     patience: Count = Field(5, description="How many evaluations in a row may pass without improvement.")
     minimum_change: NonNegative = Field(0.0, description="An improvement smaller than this does not count.")
     higher_is_better: bool | None = Field(
-        None, description="The direction; by default higher for accuracy and lower for everything else."
+        None, description="The direction; by default higher for accuracy and share explained, else lower."
     )
 
 
@@ -95,7 +95,7 @@ class Recipe(Section):
     clip: dict[str, Any] = Field({"name": DEFAULTS["clip"]}, description="Clipping of the gradient.")
     batch_size: Count = Field(64, description="Examples per update.")
     accumulate: Count = Field(
-        1, description="Parts a batch is computed in; the update is that of the whole batch."
+        1, description="Parts a batch is computed in; the gradient is that of the whole batch."
     )
     epochs: Positive | None = Field(None, description="How long to train, in passes over the training data.")
     steps: Count | None = Field(None, description="How long to train, in updates; instead of epochs.")

@@ -102,6 +102,15 @@ def test_preparation_equals_the_datas_own_normalisation(name: str) -> None:
     torch.testing.assert_close(Preparation(loaded, CPU)(inputs), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_preparation_keeps_small_deviations_around_a_large_mean() -> None:
+    from apoint.data import from_tensors
+
+    inputs = (1_000_000 + torch.arange(40) % 10).float()[:, None]
+    loaded = from_tensors(inputs, torch.arange(40) % 2)
+    exact = (inputs.double() - loaded.mean.double()) / loaded.std.double()
+    assert (Preparation(loaded, CPU)(inputs) - exact).abs().max() < 0.02
+
+
 def test_no_global_random_state_is_used(data) -> None:
     stream = stream_of(data)
     stream.disturb([], ["flip", "mix-up"], Horizon(10, 10))

@@ -13,7 +13,9 @@ from torch import nn
 import apoint
 from apoint.engine import NonFiniteError, assemble, training_step
 from apoint.engine import checkpoint as checkpoints
-from apoint.engine.arithmetic import flushes_subnormals
+from apoint.engine.arithmetic import exact_arithmetic, flushes_subnormals
+from apoint.engine.loop import Progress, Trainer
+from apoint.engine.measure import larger_is_better
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
 from apoint.store import Run
@@ -78,6 +80,13 @@ def test_training_leaves_global_state_alone(tmp_path: Path) -> None:
     train(tmp_path, {"model.dropout": 0.5})
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert not flushes_subnormals()
+
+
+@pytest.mark.parametrize(("threads", "flushing"), [(1, True), (2, False)])
+def test_subnormals_are_flushed_only_where_every_thread_can_be_reached(threads: int, flushing: bool) -> None:
+    with exact_arithmetic(threads, torch.device("cpu")):
+        assert flushes_subnormals() is flushing
     assert not flushes_subnormals()
 
 
@@ -262,6 +271,32 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
         training_step(replica, 0)
 
 
+def test_an_infinite_gradient_is_seen_before_clipping_hides_it() -> None:
+    replica = replica_of({"clip": {"name": "value", "limit": 0.1}})
+    parameter = next(iter(replica.model.parameters()))
+    parameter.register_hook(lambda gradient: torch.full_like(gradient, math.inf))
+    with pytest.raises(NonFiniteError, match="the gradient of"):
+        training_step(replica, 0)
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(20, 8), (10, 4), (25, 2)])
+def test_a_batch_is_computed_in_as_many_even_parts_as_asked(batch_size: int, accumulate: int) -> None:
+    replica = replica_of({"batch_size": batch_size, "accumulate": accumulate})
+    sizes: list[int] = []
+    replica.model.register_forward_hook(lambda module, x, y: sizes.append(len(y)))
+    training_step(replica, 0)
+    assert len(sizes) == accumulate
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == batch_size
+
+
+def test_two_classes_in_one_output_can_be_mixed() -> None:
+    replica = replica_of({"data": "moons", "loss": "binary-cross-entropy"})
+    replica.stream.augmentations = [lambda x, y, draw, k: (x, nn.functional.one_hot(y, k).float())]
+    plain = replica_of({"data": "moons", "loss": "binary-cross-entropy"})
+    assert training_step(replica, 0) == pytest.approx(training_step(plain, 0), rel=1e-6)
+
+
 def test_a_diverged_run_says_so_and_keeps_its_checkpoint(tmp_path: Path) -> None:
     changes = {"optimizer": {"name": "sgd", "lr": 1e8}, "loss": "squared-error", "data": {"name": "teacher"}}
     with pytest.raises(NonFiniteError):
@@ -286,6 +321,24 @@ def test_the_average_follows_its_recursion_and_is_evaluated() -> None:
         current = replica.parameters.weights_P
         expected = current.clone() if step < 10 else 0.8 * expected + 0.2 * current
     torch.testing.assert_close(replica.average_P, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_running_statistics_are_averaged_with_the_weights(tmp_path: Path) -> None:
+    changes = {"model.norm": "batch", "average": {"decay": 0.8}}
+    replica = replica_of(changes)
+    (norm,) = [module for module in replica.model.modules() if isinstance(module, nn.BatchNorm1d)]
+    expected = norm.running_mean.clone()
+    for step in range(10):
+        training_step(replica, step)
+        expected = 0.8 * expected + 0.2 * norm.running_mean
+    (averaged,) = [value for name, value in replica.average_buffers.items() if name.endswith("running_mean")]
+    torch.testing.assert_close(averaged, expected, rtol=1e-5, atol=1e-6)
+    run = train(tmp_path, changes)
+    data = apoint.data.load(BASE["data"]["name"], limit=400)
+    x = data.normalise(data.to_unit(data.test.inputs))
+    model = apoint.engine.load_model(run, average=True)
+    accuracy = float((model(x).argmax(1) == data.test.targets).float().mean())
+    assert accuracy == pytest.approx(run.metrics.last("average_accuracy", split="test"), abs=1e-6)
 
 
 def test_the_averaged_model_can_be_loaded(tmp_path: Path) -> None:
@@ -349,6 +402,47 @@ def test_every_task_is_measured_in_its_own_way(changes, metrics, tmp_path: Path)
     assert metrics == set(last) - {"step", "epoch", "split", "time", "seconds"}
 
 
+def test_bits_per_character_do_not_depend_on_the_loss(tmp_path: Path) -> None:
+    base = {
+        "data": {"name": "python-docs", "context": 8, "limit": 100},
+        "model": {"name": "lstm-lm", "width": 8},
+    }
+    frozen = {"optimizer": {"name": "sgd", "lr": 1e-12}, "steps": 1, "epochs": None}
+    losses = ("cross-entropy", "brier", {"name": "cross-entropy", "label_smoothing": 0.5})
+    bits = [
+        train(tmp_path / str(k), {**base, **frozen, "loss": loss}).metrics.last(
+            "bits_per_character", split="test"
+        )
+        for k, loss in enumerate(losses)
+    ]
+    assert bits[1] == pytest.approx(bits[0], rel=1e-5)
+    assert bits[2] == pytest.approx(bits[0], rel=1e-5)
+
+
+def test_a_module_may_keep_what_it_made_during_evaluation(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET + GROWING)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("data: digits\nmodel: {file: net.py, class: Growing}\nepochs: 2\n")
+    assert apoint.train(recipe, runs_root=tmp_path / "runs").state == "finished"
+
+
+@pytest.mark.parametrize(("metric", "larger"), [("test_accuracy", True), ("validation_explained", True),
+                                                ("test_loss", False), ("average_rmse", False)])  # fmt: skip
+def test_metrics_have_a_direction(metric: str, larger: bool) -> None:
+    assert larger_is_better(metric) is larger
+
+
+def test_early_stopping_counts_from_the_first_number(tmp_path: Path) -> None:
+    recipe, _ = load_recipe(BASE, {"early_stop": {"metric": "test_loss", "patience": 3}})
+    trainer = Trainer.__new__(Trainer)
+    trainer.replica, trainer.progress = assemble(recipe), Progress()
+    for loss in (math.nan, 2.0, 1.0, 0.5):
+        trainer.progress.metrics["test_loss"] = loss
+        trainer._consider_stopping()
+    assert not trainer.progress.ended
+    assert trainer.progress.best == -0.5
+
+
 # -- what does not fit ---------------------------------------------------------------------------------------
 
 
@@ -367,6 +461,23 @@ def test_every_task_is_measured_in_its_own_way(changes, metrics, tmp_path: Path)
         ({"loss": "binary-cross-entropy"}, "needs data of two classes, and there are 10"),
         ({"batch_size": 401}, "batch_size 401 is larger than the training data, which has 400 examples"),
         ({"model": {"name": "vit", "patch_size": 5}}, "(?i)patch"),
+        (
+            {"data": "teacher", "loss": "squared-error", "deficits": ["random-labels"]},
+            "changes the labels of classes",
+        ),
+        (
+            {"schedule": {"name": "linear", "start": 1, "end": -1}},
+            "multiplies the learning rate by -0.9.* at step 63",
+        ),
+        (
+            {"clip": {"name": "norm", "limit": {"name": "linear", "start": 1, "end": -1}}},
+            "the schedule of limit",
+        ),
+        (
+            {"deficits": [{"name": "blur", "strength": {"name": "linear", "start": 2, "end": 0}}]},
+            "reaches 2 at step 0",
+        ),
+        ({"data": {"name": "python-docs"}, "model": {"name": "lstm-lm", "norm": "batch"}}, "sees ahead"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_in_one_sentence(changes, sentence: str) -> None:
@@ -398,6 +509,14 @@ def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
 
 # -- a user's own parts ----------------------------------------------------------------------------
 
+GROWING = """
+class Growing(Net):
+    def forward(self, x):
+        if getattr(self, "ones", torch.empty(0)).numel() < len(x):
+            self.ones = torch.ones(len(x), 1)
+        scale = nn.functional.softplus(self.layers[1].bias.sum())
+        return super().forward(x) * (self.ones[: len(x)] * scale)
+"""
 NET = """
 import torch
 from torch import nn
