@@ -99,6 +99,8 @@ _RULES = {
     "literal_error": "must be one of {expected}",
     "list_type": "must be a list",
     "dict_type": "must be a mapping of names to values",
+    "model_type": "must be a mapping of names to values",
+    "string_pattern_mismatch": "must have the form {pattern}",
 }
 
 

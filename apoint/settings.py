@@ -37,14 +37,21 @@ def _read_length(raw: Any) -> Duration:
         raise ValueError(str(error)) from None
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Real = Annotated[float, Field(allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Momentum = Annotated[float, Field(ge=0, lt=1)]
+def _refuse_truth(raw: Any) -> Any:
+    if isinstance(raw, bool):  # Python counts true as 1; a recipe that says `steps: true` is mistaken
+        raise ValueError(f"must be a number, got {raw!r}")
+    return raw
+
+
+NotTruth = BeforeValidator(_refuse_truth)
+Positive = Annotated[float, NotTruth, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, NotTruth, Field(ge=0, allow_inf_nan=False)]
+Real = Annotated[float, NotTruth, Field(allow_inf_nan=False)]
+Share = Annotated[float, NotTruth, Field(ge=0, le=1)]
+Momentum = Annotated[float, NotTruth, Field(ge=0, lt=1)]
 """A decay rate of a running average: 1 would never forget."""
-Count = Annotated[int, Field(ge=1)]
-WholeNumber = Annotated[int, Field(ge=0)]
+Count = Annotated[int, NotTruth, Field(ge=1, lt=2**63)]
+WholeNumber = Annotated[int, NotTruth, Field(ge=0, lt=2**63)]
 
 Rate = Annotated[float, Field(ge=0, lt=1), Schedulable()]
 """A probability of dropping something; may be put on a schedule."""

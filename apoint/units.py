@@ -7,6 +7,7 @@ the next.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,6 +55,8 @@ class Duration:
             number, word = float(raw), ""
         else:
             raise UsageError(f"cannot read {raw!r} as a length of training; {_RULE}")
+        if not math.isfinite(number):
+            raise UsageError(f"{raw!r} is not a finite length of training; {_RULE}")
         if word == "%":
             return cls._share(number / 100, raw)
         if word:

@@ -43,6 +43,20 @@ def refuse(source: Source, where: str) -> None:
         _refuse_unseen(facts, present, parts[name], f"{where}: {name}")
 
 
+def refuse_infinite(source: Source, where: str) -> None:
+    """Raise a `UsageError` if a number that was read is infinite, as one beyond float32 becomes."""
+    for name, split in (("train", source.train), ("validation", source.validation), ("test", source.test)):
+        if split is None:
+            continue
+        for what, values in (("an input", split.inputs), ("a target", split.targets)):
+            if values.is_floating_point() and bool(values.isinf().any()):
+                row = int(values.isinf().flatten(1).any(1).nonzero()[0])
+                raise UsageError(
+                    f"{where}: {name}: row {row} holds {what} that is infinite, or too large for float32 "
+                    "(3.4e38); correct or rescale it"
+                )
+
+
 def _refuse_split(facts: Facts, split: Split, where: str) -> None:
     if not len(split):
         raise UsageError(f"{where}: there are no samples; at least one is needed")
@@ -50,6 +64,10 @@ def _refuse_split(facts: Facts, split: Split, where: str) -> None:
         raise UsageError(
             f"{where}: inputs have the shape {tuple(split.inputs.shape[1:])}, but the dataset says "
             f"{facts.input_shape}; make the two agree"
+        )
+    if not split.inputs[0].numel():
+        raise UsageError(
+            f"{where}: inputs have no features, shape {tuple(split.inputs.shape)}; bring at least one"
         )
     wanted = torch.float32 if facts.task == "regression" else torch.int64
     if split.targets.dtype != wanted:

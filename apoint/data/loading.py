@@ -60,6 +60,7 @@ def load(
     name, given = split_spec(_named(spec, base), "dataset")
     supplied = {"root": base} if "root" in registry("dataset")[name].supplied else {}
     source: Source = registry("dataset").build({"name": name, **given, **settings}, **supplied)
+    checks.refuse_infinite(source, f"dataset {name!r}")
     return assemble(
         source,
         where=f"dataset {name!r}",

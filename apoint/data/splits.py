@@ -150,4 +150,10 @@ def divide(
     if limit is not None:
         train = limited(train, limit, task, seed)
     found = {"train": train, "validation": checked, "test": test}
+    for name, split in found.items():
+        if split is not None and not len(split):
+            raise UsageError(
+                f"there are too few samples in each class to hold any out: the {name} part is empty; bring "
+                "more samples, or see whether the target column is the right one"
+            )
     return {name: split for name, split in found.items() if split is not None}

@@ -18,9 +18,9 @@ from torch import nn
 from apoint.engine import checkpoint, custom, environment
 from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
-from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model
+from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model, rehearse
 from apoint.engine.signals import TrainingInterruptedError, listening
-from apoint.errors import ApointError, DivergedError, StorageError, UsageError
+from apoint.errors import ApointError, DivergedError, StorageError, UnknownNameError, UsageError
 from apoint.recipe import Document, Recipe, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
@@ -92,6 +92,9 @@ def train_document(
     **options: Any,
 ) -> Run:
     """`train` for a recipe that is read already, with the document it came from."""
+    for name in options:
+        if name not in Options.__dataclass_fields__:
+            raise UnknownNameError("option of train", name, Options.__dataclass_fields__)
     session = Session(recipe, document, seed, Options(**options), say or (lambda sentence: None))
     return session.run(watch or (lambda moment: None))
 
@@ -102,8 +105,8 @@ class Session:
     def __init__(
         self, recipe: Recipe, document: Document, seed: int, options: Options, say: Callable[[str], None]
     ) -> None:
-        if not 0 <= seed < 2**63:
-            raise UsageError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise UsageError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
         self.recipe, self.document, self.seed, self.options, self.say = recipe, document, seed, options, say
         self.cadence = options.cadence
         self.folder = run_folder(options.root, recipe, seed)
@@ -123,6 +126,7 @@ class Session:
         """Begin, go on, or find it finished."""
         with exact_arithmetic(self.threads, self.device), borrowed_randomness(0):
             replica = self.assemble()
+            rehearse(replica)
             key = self._key(replica)
             if self.options.fresh:
                 self._set_aside()

@@ -21,7 +21,7 @@ from apoint.data import assemble as assemble_data
 from apoint.engine import custom
 from apoint.engine.flat import FlatOptimizer, FlatParameters
 from apoint.engine.measure import METRICS
-from apoint.engine.stream import TrainingStream, scalar_schedule
+from apoint.engine.stream import TrainingStream, extremes, scalar_schedule
 from apoint.errors import UnknownNameError, UsageError
 from apoint.nn import initialise
 from apoint.optim import exempt_from_decay
@@ -214,8 +214,40 @@ def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any])
             f"{facts.input_shape}; models that fit: {', '.join(fitting)}"
         )
     known = {name: supplied[name] for name in entry.supplied if name in supplied}
-    model: nn.Module = registry("model").build(_without_schedules(recipe.model, "model"), **known)
+    try:
+        model: nn.Module = registry("model").build(_without_schedules(recipe.model, "model"), **known)
+    except (RuntimeError, MemoryError) as error:
+        raise UsageError(f"model {entry.name!r} could not be built: {_first_line(error)}") from None
     return model
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def rehearse(replica: Replica) -> None:
+    """Compute one loss on the smallest part of the first batch, so that what does not fit is found at once.
+
+    Weights, running statistics and random streams are left as they were.
+    """
+    index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[-1]
+    buffers = [(buffer, buffer.clone()) for buffer in replica.model.buffers()]
+    replica.model.train()
+    try:
+        x, y = replica.stream.rehearse(index_b)
+        with torch.no_grad():
+            replica.loss(replica.model(x), y)
+    except UsageError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
+        raise UsageError(
+            f"the model fails on a batch of shape {tuple(x.shape)} from this data: {type(error).__name__}: "
+            f"{_first_line(error)}"
+        ) from error
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
 
 
 def _loss(recipe: Recipe, facts: Facts) -> Callable[[Tensor, Tensor], Tensor]:
@@ -280,11 +312,11 @@ def _scheduled(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizon: Horizon) -> Timeline:
     factor = scalar_schedule(recipe.schedule, horizon)
-    factors = [factor(step / horizon.total_steps) for step in range(horizon.total_steps)]
-    if min(factors) < 0:
+    step, lowest = extremes(factor, horizon)[0]
+    if lowest < 0:
         raise UsageError(
-            f"schedule {recipe.schedule['name']!r} multiplies the learning rate by {min(factors):g} at step "
-            f"{factors.index(min(factors))}; it must not go below 0"
+            f"schedule {recipe.schedule['name']!r} takes the learning rate times {lowest:g} at step {step}: "
+            "it must not go below 0"
         )
     rate = float(hyper["lr"])
     moving: dict[str, Callable[[float], float]] = {"lr": lambda progress: rate * factor(progress)}
@@ -304,16 +336,15 @@ def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizo
 def _bounded(spec: Any, horizon: Horizon, kind: str, owner: str, name: str) -> Callable[[float], float]:
     """A schedule whose values were checked at every step against the bounds of the setting it drives."""
     schedule = scalar_schedule(spec, horizon)
-    values = [schedule(step / horizon.total_steps) for step in range(horizon.total_steps)]
     annotation = registry(kind)[owner].setting_parameters[name][0]
-    for extreme in (min(values), max(values)):
+    for step, value in extremes(schedule, horizon):
         try:
-            TypeAdapter(annotation).validate_python(extreme)
+            TypeAdapter(annotation).validate_python(value)
         except ValidationError as error:
             rule = error.errors()[0]["msg"]
             raise UsageError(
-                f"{kind} {owner!r}: the schedule of {name} reaches {extreme:g} at step "
-                f"{values.index(extreme)}: {rule[0].lower()}{rule[1:]}"
+                f"{kind} {owner!r}: the schedule of {name} reaches {value:g} at step {step}: "
+                f"{rule[0].lower()}{rule[1:]}"
             ) from None
     return schedule
 

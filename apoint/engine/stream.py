@@ -19,6 +19,8 @@ from apoint.registry import registry
 from apoint.schedules import Schedule
 from apoint.units import Duration, Horizon
 
+SAMPLED_STEPS = 20_000
+
 
 class Preparation:
     """Brings raw inputs to the form a model is trained on: bytes to numbers, mean 0, deviation 1.
@@ -105,6 +107,15 @@ class TrainingStream:
         self.deficits = [_deficit(spec, horizon) for spec in deficits]
         self.augmentations = [registry("augmentation").build(spec) for spec in augment]
 
+    def rehearse(self, index_B: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch with every deficit at full strength and every augmentation, to see that all of them fit."""
+        train = self.data.train
+        x, y = train.inputs.index_select(0, index_B), train.targets.index_select(0, index_B)
+        x, y = x.to(self.device), y.to(self.device)
+        if self.deficits or self.augmentations:
+            x, y = self._disturbed(x, y, index_B, 0, [1.0] * len(self.deficits))
+        return self.prepare(x), y
+
     def indices(self, step: int) -> Tensor:
         """The examples of an update; an incomplete last batch of an epoch is left out."""
         epoch, position = divmod(step, self.steps_per_epoch)
@@ -148,13 +159,12 @@ def _deficit(spec: dict[str, Any], horizon: Horizon) -> Deficit:
             f"deficit {spec['name']!r} ends at {spec['end']}, before it begins at {spec['begin']}"
         )
     strength = scalar_schedule(spec["strength"], horizon)
-    values = [strength(step / horizon.total_steps) for step in range(horizon.total_steps)]
-    worst = min(values) if min(values) < 0 else max(values)
-    if not 0 <= worst <= 1:
-        raise UsageError(
-            f"deficit {spec['name']!r}: the schedule of strength reaches {worst:g} at step "
-            f"{values.index(worst)}; it must stay between 0 and 1"
-        )
+    for step, value in extremes(strength, horizon):
+        if not 0 <= value <= 1:
+            raise UsageError(
+                f"deficit {spec['name']!r}: the schedule of strength reaches {value:g} at step {step}; it "
+                "must stay between 0 and 1"
+            )
     return Deficit(registry("deficit").build(settings), begin, end, strength)
 
 
@@ -164,3 +174,11 @@ def scalar_schedule(value: float | dict[str, Any], horizon: Horizon) -> Callable
         schedule: Schedule = registry("schedule").build(value, horizon)
         return schedule
     return lambda progress: value
+
+
+def extremes(schedule: Callable[[float], float], horizon: Horizon) -> list[tuple[int, float]]:
+    """The steps at which a schedule is lowest and highest, with its values; long runs are sampled."""
+    stride = max(1, horizon.total_steps // SAMPLED_STEPS)
+    steps = [*range(0, horizon.total_steps, stride), horizon.total_steps - 1]
+    values = [(step, schedule(step / horizon.total_steps)) for step in steps]
+    return [min(values, key=lambda pair: pair[1]), max(values, key=lambda pair: pair[1])]

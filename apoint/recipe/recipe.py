@@ -95,7 +95,8 @@ class Recipe(Section):
     clip: dict[str, Any] = Field({"name": DEFAULTS["clip"]}, description="Clipping of the gradient.")
     batch_size: Count = Field(64, description="Examples per update.")
     accumulate: Count = Field(
-        1, description="Parts a batch is computed in; the gradient is that of the whole batch."
+        1,
+        description="Parts a batch is computed in; the gradient is the whole's, but batch norm sees parts.",
     )
     epochs: Positive | None = Field(None, description="How long to train, in passes over the training data.")
     steps: Count | None = Field(None, description="How long to train, in updates; instead of epochs.")
@@ -271,6 +272,10 @@ def load_recipe(
     """
     document = _as_document(source)
     if changes:
+        if not isinstance(changes, Mapping) or not all(isinstance(key, str) for key in changes):
+            raise UsageError(
+                f"changes must map dotted paths to values, such as {{'optimizer.lr': 3e-4}}, got {changes!r}"
+            )
         document = document.override(changes)
     try:
         return Recipe(**document.values), document
@@ -285,6 +290,8 @@ def _as_document(source: str | Path | Mapping[str, Any] | Document | Recipe) -> 
         return document_from_text(json.dumps(source.model_dump(mode="json"), indent=1), source.name)
     if isinstance(source, Mapping):
         return document_from_text(json.dumps(dict(source), indent=1), "recipe")
+    if not isinstance(source, str | Path):
+        raise UsageError(f"a recipe is a file name or a mapping, got {source!r}")
     return read_document(source)
 
 

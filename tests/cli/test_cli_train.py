@@ -181,6 +181,8 @@ WRONG = {
     "text in a number column": (lambda: csv(GOOD + "x,2,0\n"), r"t\.csv.*'x'"),
     "target column absent": (
         lambda: [*csv(GOOD), "data={name: csv, path: t.csv, target: z}"], r"'z'"),
+    "a number beyond float32": (lambda: csv(GOOD + "1e300,2,0\n"), r"too large for float32"),
+    "every class once": (lambda: csv("a,y\n" + "".join(f"{i},c{i}\n" for i in range(40))), r"too few samples in each"),
     "corrupted image": (broken_image, r"dog/2\.png"),
     "unknown loss for the task": (lambda: ["loss=squared-error"], r"write loss: cross-entropy"),
     "no such device": (lambda: ["--device", "abacus"], r"unknown device 'abacus'"),

@@ -16,6 +16,7 @@ from apoint.engine import checkpoint as checkpoints
 from apoint.engine.arithmetic import exact_arithmetic, flushes_subnormals
 from apoint.engine.loop import Progress, Trainer
 from apoint.engine.measure import larger_is_better
+from apoint.engine.replica import rehearse
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
 from apoint.store import Run
@@ -467,7 +468,7 @@ def test_early_stopping_counts_from_the_first_number(tmp_path: Path) -> None:
         ),
         (
             {"schedule": {"name": "linear", "start": 1, "end": -1}},
-            "multiplies the learning rate by -0.9.* at step 63",
+            "takes the learning rate times -0.9.* at step 63",
         ),
         (
             {"clip": {"name": "norm", "limit": {"name": "linear", "start": 1, "end": -1}}},
@@ -494,6 +495,69 @@ def test_devices_that_are_not_there(device: str, sentence: str, tmp_path: Path) 
         pytest.skip("there is a CUDA device")
     with pytest.raises(UsageError, match=sentence):
         train(tmp_path, device=device)
+
+
+MOONS = {"data": "moons", "batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({**MOONS, "deficits": [{"name": "blur", "begin": "50%", "end": "100%"}]}, "blur"),
+        ({**MOONS, "augment": ["flip"]}, "flip"),
+        ({"augment": ["signal-shift"]}, "signal"),
+        ({"model.norm": "batch", "batch_size": 1}, "(?i)batch"),
+        ({"model.norm": "batch", "batch_size": 3, "accumulate": 3}, "(?i)batch"),
+        ({"model.width": 10**10}, "model 'mlp' could not be built"),
+        ({"evaluate_every": "1e400 steps"}, "finite length"),
+        ({"steps": True, "epochs": None}, "steps.*must be a number, got True"),
+    ],
+)
+def test_what_does_not_fit_is_found_before_a_folder_is_made(changes, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        train(tmp_path / "runs", changes)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_users_model_that_does_not_take_the_data(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("data: digits\nmodel: {file: net.py, class: Net, in_features: 5}\n")
+    with pytest.raises(UsageError, match=r"the model fails on a batch of shape \(64, 1, 8, 8\)") as caught:
+        apoint.train(recipe, runs_root=tmp_path / "runs")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_rehearsal_changes_nothing() -> None:
+    changes = {"model.norm": "batch", "model.dropout": 0.5, "augment": ["flip"]}
+    replica, twin = replica_of(changes), replica_of(changes)
+    before = {name: value.clone() for name, value in replica.model.state_dict().items()}
+    rehearse(replica)
+    for name, value in replica.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert training_step(replica, 0) == training_step(twin, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda root: apoint.train(BASE, seed=True, runs_root=root),
+            "seed must be a whole number .* got True",
+        ),
+        (lambda root: apoint.train(BASE, seed=1.5, runs_root=root), "seed must be a whole number .* got 1.5"),
+        (lambda root: apoint.train(None, runs_root=root), "a recipe is a file name or a mapping, got None"),
+        (lambda root: apoint.train(BASE, changes=["a=1"], runs_root=root), "changes must map dotted paths"),
+        (
+            lambda root: apoint.train(BASE, thread=2, runs_root=root),
+            "unknown option .* did you mean 'threads'",
+        ),
+    ],
+)
+def test_wrong_arguments_get_a_sentence_too(call, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        call(tmp_path)
 
 
 def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
