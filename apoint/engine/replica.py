@@ -233,8 +233,8 @@ def rehearse(replica: Replica) -> None:
     index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[-1]
     buffers = [(buffer, buffer.clone()) for buffer in replica.model.buffers()]
     replica.model.train()
+    x, y = replica.stream.rehearse(index_b)
     try:
-        x, y = replica.stream.rehearse(index_b)
         with torch.no_grad():
             replica.loss(replica.model(x), y)
     except UsageError:
