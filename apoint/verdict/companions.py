@@ -1,40 +1,13 @@
-"""What is reported beside the interval: distribution-free tests, failures, and sizes of the effect."""
+"""What is reported beside the interval: failures, and sizes of the effect."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from apoint.errors import UsageError
-
-EXACT_PAIRS = 20  # up to a million sign patterns are counted out; beyond, they are drawn
-DRAWS = 200_000
-
-
-def sign_flip_p(differences: Sequence[float]) -> float:
-    """The two-sided p-value of the sign-flip test: how often random signs give so large a mean.
-
-    If the change does nothing, a pair's two numbers could as well be exchanged, so that every sign of its
-    difference is as likely; no distribution is assumed. Exact up to 20 pairs; beyond, from seeded draws
-    with the observed signs counted among them, which keeps it valid.
-    """
-    values = np.asarray(differences, dtype=float)
-    observed = abs(float(values.sum())) * (1 - 1e-12)  # equal sums may differ in their last bits
-    if len(values) <= EXACT_PAIRS:
-        sums = np.zeros(1)
-        for value in values:
-            sums = np.concatenate([sums + value, sums - value])
-        return float(np.mean(np.abs(sums) >= observed))
-    signs = np.random.default_rng(0).integers(0, 2, (DRAWS, len(values)), dtype=np.int8)
-    sums = (2 * signs.astype(float) - 1) @ values
-    return float((1 + np.sum(np.abs(sums) >= observed)) / (1 + DRAWS))
-
-
-def smallest_p(pairs: int) -> float:
-    """The smallest p-value that the sign-flip test can reach with so many pairs."""
-    return 2.0 ** (1 - pairs) if pairs else 1.0
+from apoint.verdict.types import Numbers
 
 
 def mcnemar_p(only_baseline: int, only_candidate: int) -> float:
@@ -52,7 +25,7 @@ def mcnemar_p(only_baseline: int, only_candidate: int) -> float:
 
 
 def probability_of_improvement(
-    differences: Sequence[float], alpha: float = 0.05
+    differences: Numbers, alpha: float = 0.05
 ) -> tuple[float, tuple[float, float]]:
     """The share of pairs that improved, ties counted half, with Clopper and Pearson's interval.
 
@@ -69,7 +42,7 @@ def probability_of_improvement(
     return (wins + ties / 2) / n, (lower, upper)
 
 
-def standardised_effect(differences: Sequence[float]) -> float:
+def standardised_effect(differences: Numbers) -> float:
     """Mean over standard deviation of the paired differences; infinite for a constant difference."""
     values = np.asarray(differences, dtype=float)
     mean, deviation = float(values.mean()), float(values.std(ddof=1))
@@ -78,7 +51,7 @@ def standardised_effect(differences: Sequence[float]) -> float:
     return mean / deviation
 
 
-def interquartile_mean(values: Sequence[float]) -> float:
+def interquartile_mean(values: Numbers) -> float:
     """The mean of the middle half, with parts of the values at its edges, so that it has no jumps in n."""
     ordered = np.sort(np.asarray(values, dtype=float))
     n = len(ordered)
@@ -86,7 +59,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
     return float(np.average(ordered, weights=np.maximum(weights, 0)))
 
 
-def pair_correlation(baseline: Sequence[float], candidate: Sequence[float]) -> float:
+def pair_correlation(baseline: Numbers, candidate: Numbers) -> float:
     """The correlation of the two arms over seeds: what pairing gained; NaN if an arm does not vary."""
     first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
     if len(first) < 2 or first.std() == 0 or second.std() == 0:

@@ -15,31 +15,41 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
 from apoint.errors import UsageError
+from apoint.verdict.types import Array, Numbers
 
 SIMULATIONS = 400_000
+FEWEST_PATHS = 100  # a quantile that rests on fewer simulated paths is not to be trusted
 SMALLEST_LOOK = 3  # with two pairs the deviation has one degree of freedom, and c is over 30
+
+
+def check_alpha(alpha: Any) -> float:
+    """The error rate as a number, or a `UsageError` in one sentence."""
+    if not isinstance(alpha, Real) or not 0 < float(alpha) < 1:
+        raise UsageError(f"alpha must be between 0 and 1, got {alpha}")
+    return float(alpha)
 
 
 def check_plan(looks: Sequence[int], alpha: float) -> tuple[int, ...]:
     """The looks as a tuple, or a `UsageError` in one sentence."""
-    if not 0 < alpha < 1:
-        raise UsageError(f"alpha must be between 0 and 1, got {alpha}")
-    if not looks:
-        raise UsageError("looks must name at least one number of pairs, such as (8, 16, 24, 32)")
+    check_alpha(alpha)
     plan = tuple(looks)
+    if not plan:
+        raise UsageError("looks must name at least one number of pairs, such as (8, 16, 24, 32)")
     if (
-        any(not isinstance(n, int) for n in plan)
+        any(not isinstance(n, Integral) for n in plan)
         or plan[0] < SMALLEST_LOOK
         or list(plan) != sorted(set(plan))
     ):
         raise UsageError(
             f"looks must be rising whole numbers of pairs, the first at least {SMALLEST_LOOK}, got {plan}"
         )
-    return plan
+    return tuple(int(n) for n in plan)
 
 
 @functools.cache
@@ -48,26 +58,38 @@ def nominal_alpha(looks: tuple[int, ...], alpha: float = 0.05) -> float:
 
     The t statistic of Gaussian differences does not depend on their deviation, so that a simulation with
     standard normal ones calibrates every case: the level is the α-quantile of the smallest p-value that a
-    path shows at any of its looks. The simulation is seeded: the same plan gives the same number.
+    path shows at any of its looks. The simulation is seeded: the same plan gives the same number. One look
+    needs no calibration; an α too small for the simulation is shared out equally, which is safe.
+    """
+    check_plan(looks, alpha)
+    if len(looks) == 1:
+        return alpha
+    if alpha * SIMULATIONS < FEWEST_PATHS:
+        return alpha / len(looks)
+    return float(np.quantile(_smallest_p_of_paths(looks), alpha))
+
+
+@functools.lru_cache(maxsize=8)
+def _smallest_p_of_paths(looks: tuple[int, ...]) -> Array:
+    """The smallest p-value over the looks of each simulated path, in rising order.
+
+    Of the pairs between two looks only their sum and their sum of squares about their mean are drawn, which
+    are independent, normal and chi-squared: the cost does not grow with the number of pairs.
     """
     from scipy.special import stdtr
 
-    check_plan(looks, alpha)
     draw = np.random.default_rng(20240601)
-    smallest = np.empty(SIMULATIONS)
-    block = max(1, 4_000_000 // looks[-1])
-    for start in range(0, SIMULATIONS, block):
-        size = min(block, SIMULATIONS - start)
-        sums, squares, done = np.zeros(size), np.zeros(size), 0
-        lowest = np.ones(size)
-        for n in looks:
-            fresh = draw.standard_normal((size, n - done))
-            sums, squares, done = sums + fresh.sum(1), squares + (fresh**2).sum(1), n
-            mean = sums / n
-            deviation = np.sqrt((squares - n * mean**2) / (n - 1))
-            lowest = np.minimum(lowest, 2 * stdtr(n - 1, -np.abs(mean) / deviation * math.sqrt(n)))
-        smallest[start : start + size] = lowest
-    return float(np.quantile(smallest, alpha))
+    sums, squares, done = np.zeros(SIMULATIONS), np.zeros(SIMULATIONS), 0
+    smallest = np.ones(SIMULATIONS)
+    for n in looks:
+        fresh, done = n - done, n
+        total = math.sqrt(fresh) * draw.standard_normal(SIMULATIONS)
+        about_mean = 2 * draw.standard_gamma((fresh - 1) / 2, SIMULATIONS)
+        sums, squares = sums + total, squares + about_mean + total**2 / fresh
+        deviation = np.sqrt((squares - sums**2 / n) / (n - 1))
+        smallest = np.minimum(smallest, 2 * stdtr(n - 1, -np.abs(sums) / deviation / math.sqrt(n)))
+    smallest.sort()
+    return smallest
 
 
 def planned_multiplier(pairs: int, looks: Sequence[int], alpha: float = 0.05) -> float:
@@ -95,7 +117,7 @@ def anytime_multiplier(pairs: int, alpha: float = 0.05, g: float = 1.0) -> float
     return math.sqrt((pairs - 1) * (1 - k) / (k - share)) if k > share else math.inf
 
 
-def evidence(differences: Sequence[float], mean: float = 0.0, g: float = 1.0) -> float:
+def evidence(differences: Numbers, mean: float = 0.0, g: float = 1.0) -> float:
     """E(m), the evidence against the mean difference being m; an e-value for Gaussian differences.
 
     Its expectation is at most 1 if m is right, at any number of pairs that was not chosen by what is to

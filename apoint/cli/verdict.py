@@ -1,0 +1,160 @@
+"""`apoint verdict`: the verdict on a CSV file of paired scores, wherever they were trained."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from apoint.verdict import Verdict
+    from apoint.verdict.scores import Scores
+
+EXPECTATIONS = ("better", "equivalent", "worse", "not-worse")
+NOT_AS_EXPECTED = 4
+
+
+@click.command()
+@click.argument("scores", type=click.Path())
+@click.option("--baseline", help="The baseline's column, or arm in the long form.  [default: baseline]")
+@click.option(
+    "--candidate",
+    "candidates",
+    multiple=True,
+    help="The candidate's column or arm; repeat it for several.  [default: candidate, or all other arms]",
+)
+@click.option("--metric", default="", help="What the scores are, for the sentence.")
+@click.option("--lower-is-better", is_flag=True, help="The scores are losses or errors.")
+@click.option(
+    "--margin", type=float, help="The smallest difference that matters; half the baseline's deviation."
+)
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="The rate of false calls.")
+@click.option("--looks", help="Planned looks such as 8,16,24,32; one look at all pairs by default.")
+@click.option("--anytime", is_flag=True, help="Looked at whenever one liked: a wider interval allows it.")
+@click.option("--cap", type=float, help="What a failed replica (nan) counts as, and the worst there is.")
+@click.option(
+    "--expect",
+    type=click.Choice(EXPECTATIONS),
+    help="Leave with code 4 unless this is the verdict; not-worse is better or equivalent.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    scores: str,
+    baseline: str | None,
+    candidates: tuple[str, ...],
+    expect: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Say whether one column of SCORES is better than another: a CSV file, one line for each seed.
+
+    \b
+    apoint verdict scores.csv
+    apoint verdict scores.csv --metric loss --lower-is-better --margin 0.01
+    apoint verdict scores.csv --baseline adamw --candidate lion --expect not-worse
+
+    The columns are baseline and candidate, and seed if there is one; or arm, seed and score with a line for
+    each replica. A replica that failed is nan.
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 4 not as expected.
+    """
+    from apoint.verdict.scores import read_scores
+
+    table = read_scores(scores, baseline, candidates)
+    verdicts = _decide(table, options, quiet=as_json)
+    _show(verdicts, as_json)
+    if expect:
+        _meet(expect, verdicts)
+
+
+def _decide(table: Scores, options: dict[str, Any], quiet: bool) -> dict[str, Verdict]:
+    """The verdict on each candidate, with what was not declared beforehand said aloud."""
+    from apoint.verdict import decide, decide_arms
+
+    pairs = len(table.baseline)
+    exploratory: list[str] = []
+    margin = options["margin"]
+    if margin is None:
+        margin = _margin_from(table, exploratory)
+    looks = _looks(options["looks"], options["anytime"], pairs)
+    if not quiet and options["looks"] is None and not options["anytime"]:
+        click.echo(f"one look at all {pairs} pairs, as if their number had been fixed beforehand", err=True)
+    settings = {
+        "looks": looks,
+        "alpha": options["alpha"],
+        "higher_is_better": not options["lower_is_better"],
+        "anytime": options["anytime"],
+        "metric": options["metric"],
+        "seeds": table.seeds,
+        "cap": options["cap"],
+        "exploratory": exploratory,
+    }
+    if len(table.candidates) > 1:
+        return decide_arms(table.baseline, table.candidates, margin, **settings)
+    name, numbers = next(iter(table.candidates.items()))
+    return {name: decide(table.baseline, numbers, margin, **settings)}
+
+
+def _margin_from(table: Scores, exploratory: list[str]) -> float:
+    """Half the baseline's deviation, marked as taken from the data."""
+    import math
+    import statistics
+
+    from apoint.errors import UsageError
+
+    finite = [score for score in table.baseline if math.isfinite(score)]
+    margin = statistics.stdev(finite) / 2 if len(finite) > 1 else 0.0
+    if not margin > 0:
+        raise UsageError(
+            "the baseline does not vary over seeds, so that no margin can be taken from it: say by --margin "
+            "what is the smallest difference that matters"
+        )
+    exploratory.append(
+        f"the margin, {margin:.3g}, is half the baseline's standard deviation in these very data, not "
+        "declared beforehand (--margin)"
+    )
+    return margin
+
+
+def _looks(text: str | None, anytime: bool, pairs: int) -> tuple[int, ...]:
+    from apoint.errors import UsageError
+    from apoint.verdict.intervals import SMALLEST_LOOK
+
+    if text is None:
+        if 1 < pairs < SMALLEST_LOOK and not anytime:
+            raise UsageError(
+                f"{pairs} pairs are too few for an interval: {SMALLEST_LOOK} are the least, 8 a good start"
+            )
+        return (max(pairs, SMALLEST_LOOK),)
+    if anytime:
+        raise UsageError("looks are planned, or made at any time: give --looks or --anytime, not both")
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--looks must be whole numbers with commas, such as 8,16,24,32, got {text!r}"
+        ) from None
+
+
+def _show(verdicts: dict[str, Verdict], as_json: bool) -> None:
+    if as_json:
+        from apoint.store import strict_json
+
+        each = {name: {"sentence": one.sentence, **one.to_dict()} for name, one in verdicts.items()}
+        shown = next(iter(each.values())) if len(each) == 1 else {"arms": each}
+        click.echo(strict_json({"schema_version": 1, **shown}))
+        return
+    for name, verdict in verdicts.items():
+        if len(verdicts) > 1:
+            click.echo(f"{name}\n{'-' * len(name)}")
+        click.echo(f"{verdict}" + ("\n" if len(verdicts) > 1 else ""))
+
+
+def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:
+    """Leave with code 4 if a verdict is another than expected."""
+    welcome = ("better", "equivalent") if expected == "not-worse" else (expected,)
+    for name, verdict in verdicts.items():
+        if verdict.outcome not in welcome:
+            click.echo(f"apoint: expected {expected}, and {name} is {verdict.outcome}", err=True)
+            sys.exit(NOT_AS_EXPECTED)

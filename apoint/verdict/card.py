@@ -1,0 +1,217 @@
+"""A verdict in words: one sentence, and a card of plain text for the terminal."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+from apoint.verdict.types import Interval
+
+if TYPE_CHECKING:
+    from apoint.verdict.record import Verdict
+
+WIDTH = 100
+LABEL = 21
+DRAWN = 72
+
+
+# -- numbers --------------------------------------------------------------------------------------------
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun: 1 pair, 2 pairs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Digits:
+    """Writes numbers with as many digits as an interval's width deserves, or more if an end is near 0."""
+
+    def __init__(self, interval: Interval, effect: float) -> None:
+        width = interval[1] - interval[0]
+        decimals = 1 - _magnitude(width if math.isfinite(width) and width > 0 else effect)
+        ends = [end for end in interval if math.isfinite(end) and end]
+        needed = max((-_magnitude(end) for end in ends), default=0)
+        self._decimals = max(decimals, min(needed, decimals + 3))
+
+    def __call__(self, value: float) -> str:
+        """The number, without a minus before a zero."""
+        if not math.isfinite(value):
+            return "unknown"
+        text = f"{value:.{self._decimals}f}" if 0 <= self._decimals <= 9 else f"{value:.3g}"
+        return text.removeprefix("-") if float(text) == 0 else text
+
+    def signed(self, value: float) -> str:
+        """The number with its sign."""
+        text = self(value)
+        return f"+{text}" if text[0].isdigit() and float(text) else text
+
+    def span(self, interval: Interval) -> str:
+        """An interval with signs."""
+        if math.isinf(interval[0]) or math.isinf(interval[1]):
+            return "unbounded"
+        return f"{self.signed(interval[0])} to {self.signed(interval[1])}"
+
+
+def _magnitude(value: float) -> int:
+    """The power of ten of a number's first digit."""
+    return math.floor(math.log10(abs(value))) if math.isfinite(value) and abs(value) > 1e-300 else 0
+
+
+# -- the sentence ---------------------------------------------------------------------------------------
+
+
+def sentence(verdict: Verdict) -> str:
+    """The verdict in one sentence, in the words of the metric's own direction."""
+    metric = verdict.metric or "the score"
+    pairs, margin = plural(verdict.pairs, "pair"), f"{verdict.margin:.3g}"
+    found = f"{metric} is {_moved(verdict)} ({_range(verdict)}) over {pairs}"
+    matters = f"{margin} is the smallest difference that matters"
+    if verdict.outcome in ("better", "worse"):
+        return f"{verdict.outcome}: {found}; {matters}."
+    if verdict.outcome == "equivalent":
+        what = f"is {_moved(verdict)}, which is" if verdict.negligible else "differs, if at all, by"
+        small = f"less than the {margin} that would matter"
+        return f"equivalent: {metric} {what} {small} ({_range(verdict)}) over {pairs}."
+    if math.isinf(verdict.interval[0]):
+        found = f"{pairs} are too few to say anything"
+    return f"undecided: {found}{_further(verdict)}; {matters}."
+
+
+def _moved(verdict: Verdict) -> str:
+    """Where the metric went, and how far."""
+    if not verdict.effect:
+        return "the same on average"
+    direction = "higher" if (verdict.effect > 0) == verdict.higher_is_better else "lower"
+    return f"{direction} by {Digits(verdict.interval, verdict.effect)(abs(verdict.effect))}"
+
+
+def _range(verdict: Verdict) -> str:
+    """The interval as one would say it: sizes if it lies on one side of 0, else from worse to better."""
+    (lower, upper), show = verdict.interval, Digits(verdict.interval, verdict.effect)
+    if lower > 0:
+        inner = f"{show(lower)} to {show(upper)}"
+    elif upper < 0:
+        inner = f"{show(-upper)} to {show(-lower)}"
+    else:
+        inner = f"{show(-lower)} worse to {show(upper)} better"
+    return f"{_percent(verdict)} interval {inner}"
+
+
+def _further(verdict: Verdict) -> str:
+    if verdict.further_pairs is None:
+        return ""
+    return f"; {plural(verdict.further_pairs, 'further pair')} would probably settle it"
+
+
+def _percent(verdict: Verdict) -> str:
+    return f"{100 * (1 - verdict.interval_alpha):.3g} %"
+
+
+# -- the card -------------------------------------------------------------------------------------------
+
+
+def card(verdict: Verdict) -> str:
+    """The verdict as plain text, at most 100 columns wide."""
+    lines = [*textwrap.wrap(verdict.sentence, WIDTH), "", *_drawing(verdict), ""]
+    for label, text in _rows(verdict):
+        first, *rest = textwrap.wrap(text, WIDTH - LABEL - 2) or [""]
+        lines.append(f"  {label:<{LABEL}}{first}")
+        lines += [" " * (LABEL + 2) + line for line in rest]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _rows(verdict: Verdict) -> list[tuple[str, str]]:
+    show = Digits(verdict.interval, verdict.effect)
+    improved, low, high = (100 * share for share in (verdict.improvement, *verdict.improvement_interval))
+    rows = [
+        ("effect", f"{show.signed(verdict.effect)} (above 0: the candidate is better)"),
+        (f"{_percent(verdict)} interval", f"{show.span(verdict.interval)}, {_validity(verdict)}"),
+        *_looks(verdict, show),
+        ("improved", f"{improved:.0f} % of the pairs ({low:.0f} to {high:.0f} %)"),
+        ("standardised effect", _standardised(verdict.standardised_effect)),
+        ("robust mean", f"{show.signed(verdict.robust_mean)} (the middle half of the differences)"),
+        ("sign-flip test", _sign_flip(verdict)),
+        ("correlation", _correlation(verdict.correlation)),
+        ("failed replicas", _failures(verdict)),
+        ("skewness", verdict.switch_reason),
+        ("to settle it", _settling(verdict)),
+        *(("exploratory", text) for text in verdict.exploratory),
+        *(("note", text) for text in verdict.notes),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _validity(verdict: Verdict) -> str:
+    if verdict.anytime:
+        return "valid however often one looks"
+    plan = ", ".join(str(n) for n in verdict.planned_looks)
+    if len(verdict.planned_looks) == 1:
+        return f"valid for a single look at {plan} pairs"
+    return f"valid over the planned looks at {plan} pairs"
+
+
+def _looks(verdict: Verdict, show: Digits) -> list[tuple[str, str]]:
+    """A line for every planned look; of looks at will the last four."""
+    shown = verdict.looks[-4:] if verdict.anytime else verdict.looks
+    lines = [f"{look.pairs} pairs: {show.span(look.interval)}, {look.outcome}" for look in shown]
+    if len(shown) < len(verdict.looks):
+        lines = [f"the last {len(shown)} of {len(verdict.looks)}:", *lines]
+    return list(zip(["looks", *[""] * len(lines)], lines or ["none yet"], strict=False))
+
+
+def _standardised(value: float) -> str:
+    if math.isinf(value):
+        return "without limit, because the differences do not vary"
+    return f"{value:.2f} standard deviations of the differences"
+
+
+def _sign_flip(verdict: Verdict) -> str:
+    return (
+        f"p = {verdict.sign_flip_p:.2g}, no distribution assumed ({verdict.smallest_p:.2g} is the smallest "
+        f"that {plural(verdict.pairs, 'pair')} can give)"
+    )
+
+
+def _correlation(value: float) -> str:
+    if math.isnan(value):
+        return "none, because an arm does not vary"
+    return f"{value:.2f} between the arms over seeds"
+
+
+def _failures(verdict: Verdict) -> str:
+    found = verdict.failures
+    if not (found.baseline or found.candidate):
+        return "" if found.cap is None else f"none; what is worse than {found.cap:.4g} counts as that"
+    return (
+        f"baseline {found.baseline}, candidate {found.candidate} of {verdict.pairs} each, counted as "
+        f"{found.cap:.4g}; McNemar's test for a difference in failures: p = {found.p:.2g}"
+    )
+
+
+def _settling(verdict: Verdict) -> str:
+    if verdict.outcome != "undecided":
+        return ""
+    if verdict.further_pairs is None:
+        return "cannot be said, or would take over 10,000 further pairs"
+    return f"about {plural(verdict.further_pairs, 'further pair')}, with a chance of 80 %"
+
+
+def _drawing(verdict: Verdict) -> list[str]:
+    """The interval on a line, with the margin on both sides of 0, and what the signs mean."""
+    (lower, upper), margin = verdict.interval, verdict.margin
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        return ["  (no interval to draw yet)"]
+    reach, half = 1.1 * max(abs(lower), abs(upper), margin), DRAWN // 2
+
+    def place(value: float) -> int:
+        return half + round(value / reach * half)
+
+    line = [" "] * (2 * half + 1)
+    line[place(lower) : place(upper) + 1] = "=" * (place(upper) + 1 - place(lower))
+    for value, mark in ((-margin, "["), (margin, "]"), (0.0, "|"), (verdict.effect, "o")):
+        line[place(value)] = mark
+    legend = (
+        f"o effect · = interval · | no difference · [ ] the smallest difference that matters, {margin:.3g}"
+    )
+    return [f"  worse {''.join(line)} better", f"  {legend}"]

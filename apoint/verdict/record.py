@@ -1,0 +1,144 @@
+"""What a comparison leaves: its looks, its failures, and the verdict, as plain values that survive JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from apoint.errors import UsageError
+from apoint.store.lines import NOT_FINITE, spell_out
+from apoint.verdict.types import Interval
+
+Outcome = Literal["better", "worse", "equivalent", "undecided"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the pairs made so far.
+
+    `multiplier` is c of the t interval mean ± c·s/√n; `rule` says which interval decided: "t" or
+    "sign-flip", the wider one that skewed differences need.
+    """
+
+    pairs: int
+    effect: float
+    interval: Interval
+    multiplier: float
+    outcome: Outcome
+    rule: str
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failed replicas in each arm, McNemar's exact p-value, and what a failed replica counts as."""
+
+    baseline: int = 0
+    candidate: int = 0
+    only_baseline: int = 0
+    only_candidate: int = 0
+    p: float = 1.0
+    cap: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer on two arms, with what it rests on. `print` shows it as a card.
+
+    Differences are turned so that a positive one favours the candidate: candidate − baseline if higher is
+    better, else baseline − candidate. `effect` is their mean at the look that decided, or at the last one.
+    """
+
+    outcome: Outcome
+    effect: float
+    interval: Interval
+    pairs: int
+    looks: tuple[Look, ...]
+    margin: float
+    alpha: float
+    higher_is_better: bool
+    metric: str
+    planned_looks: tuple[int, ...]
+    anytime: bool
+    negligible: bool
+    skewness: float
+    switched: bool
+    switch_reason: str
+    sign_flip_p: float
+    smallest_p: float
+    improvement: float
+    improvement_interval: Interval
+    standardised_effect: float
+    robust_mean: float
+    correlation: float
+    failures: Failures
+    further_pairs: int | None
+    baseline: tuple[float, ...]
+    candidate: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
+    exploratory: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as one sentence in plain words."""
+        from apoint.verdict.card import sentence
+
+        return sentence(self)
+
+    def __str__(self) -> str:
+        from apoint.verdict.card import card
+
+        return card(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the same names; numbers that JSON has no word for are spelt as text."""
+        values: dict[str, Any] = spell_out(dataclasses.asdict(self))
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
+        """The verdict that `to_dict` was made of, also after a journey through JSON."""
+        read = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        try:
+            read = {name: _read(name, value) for name, value in read.items()}
+            read["looks"] = tuple(Look(**_read_all(look)) for look in values["looks"])
+            read["failures"] = Failures(**_read_all(values["failures"]))
+            return cls(**read)
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"this is not a verdict as `to_dict` writes it: {error}; make it anew from the scores"
+            ) from None
+
+
+_TEXTS = ("outcome", "metric", "switch_reason", "rule", "exploratory", "notes")
+
+
+def _read(name: str, value: Any) -> Any:
+    """A field as it was before JSON made lists of tuples and text of what is not finite."""
+    if isinstance(value, list | tuple):
+        return tuple(_read(name, item) for item in value)
+    if isinstance(value, str) and name not in _TEXTS:
+        return NOT_FINITE.get(value, value)
+    return value
+
+
+def _read_all(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _read(name, value) for name, value in values.items()}
+
+
+def call(interval: Interval, margin: float) -> Outcome:
+    """What an interval says: inside ±margin equivalent, else above 0 better, below 0 worse."""
+    lower, upper = interval
+    if -margin < lower and upper < margin:
+        return "equivalent"
+    if lower > 0:
+        return "better"
+    return "worse" if upper < 0 else "undecided"
+
+
+def is_negligible(outcome: Outcome, interval: Interval) -> bool:
+    """Whether a difference is there, but smaller than what matters."""
+    return outcome == "equivalent" and (interval[0] > 0 or interval[1] < 0)

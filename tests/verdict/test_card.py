@@ -1,0 +1,141 @@
+"""The verdict in words: what a reader sees in each case."""
+
+# ruff: noqa: E501  (sentences read better unbroken)
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apoint.verdict import decide
+from apoint.verdict.card import Digits
+
+PATTERN = np.tile([-1.0, 1.0, -0.5, 0.5], 8)
+
+
+def verdict(effect: float, noise: float, margin: float = 0.002, **options):
+    return decide(0.9 + 0 * PATTERN, 0.9 + effect + noise * PATTERN, margin, **options)
+
+
+@pytest.mark.parametrize(
+    ("effect", "noise", "higher_is_better", "beginning"),
+    [
+        (0.012, 0.004, True, "better: test_loss is higher by 0.0120 (95 % interval 0.0"),
+        (-0.012, 0.004, False, "better: test_loss is lower by 0.0120 (95 % interval 0.0"),
+        (0.012, 0.004, False, "worse: test_loss is higher by 0.0120 (95 % interval 0.0"),
+        (-0.012, 0.004, True, "worse: test_loss is lower by 0.0120 (95 % interval 0.0"),
+        (0.0, 0.0005, True, "equivalent: test_loss differs, if at all, by less than the 0.002 that would matter"),
+        (0.001, 0.0002, False, "equivalent: test_loss is higher by 0.00100, which is less than the 0.002 that"),
+        (0.001, 0.01, True, "undecided: test_loss is higher by 0.0010 (95 % interval 0.0026 worse to 0.0046 better)"),
+        (0.0, 0.01, True, "undecided: test_loss is the same on average (95 % interval"),
+    ],
+)  # fmt: skip
+def test_the_sentence(effect: float, noise: float, higher_is_better: bool, beginning: str) -> None:
+    found = verdict(effect, noise, higher_is_better=higher_is_better, metric="test_loss").sentence
+    assert found.startswith(beginning)
+    assert found.endswith(".")
+    assert "0.002" in found
+    assert "pairs" in found
+
+
+def test_the_sentence_of_the_documents() -> None:
+    found = decide(np.zeros(16), 0.012 + 0.0115 * PATTERN[:16], 0.002, looks=(16,), metric="test_accuracy")
+    assert found.sentence == (
+        "better: test_accuracy is higher by 0.012 (95 % interval 0.007 to 0.017) over 16 pairs; 0.002 is "
+        "the smallest difference that matters."
+    )
+
+
+def test_an_undecided_card_says_what_it_would_take() -> None:
+    found = verdict(0.001, 0.01)
+    assert f"{found.further_pairs} further pairs would probably settle it" in found.sentence
+    assert "with a chance of 80 %" in str(found)
+    hopeless = decide(np.zeros(256), np.tile(PATTERN, 8), 1e-6, looks=(256,))
+    assert hopeless.further_pairs is None
+    assert "over 10,000 further pairs" in str(hopeless)
+    assert "further" not in hopeless.sentence
+
+
+def test_the_card_says_everything_aloud() -> None:
+    candidate = np.random.default_rng(0).exponential(size=40)
+    candidate[[3, 4]] = math.nan
+    card = str(
+        decide(
+            np.zeros(40), candidate, 0.1, exploratory=("the margin was changed after 8 pairs",), metric="loss"
+        )
+    )
+    for part in (
+        "baseline 0, candidate 2 of 16 each, counted as 0; McNemar's test for a difference in failures: p = 0.5",
+        "heavily skewed",
+        "the margin was changed after 8 pairs",
+        "not used: 24 of 40 pairs, made after the look that decided",
+        "3.1e-05 is the smallest that 16 pairs can",
+        "valid over the planned looks at 8, 16, 24, 32 pairs",
+        "8 pairs: ",
+    ):
+        assert " ".join(part.split()) in " ".join(card.split()), part
+
+
+def test_the_drawing_is_to_scale() -> None:
+    found = decide(np.zeros(8), 1 + 0.2 * PATTERN[:8], 0.5, looks=(8,))
+    line = next(line for line in str(found).splitlines() if line.startswith("  worse "))
+    line = line.removeprefix("  worse ")
+    zero, effect, margin = line.index("|"), line.index("o"), line.index("]")
+    assert margin - zero == zero - line.index("[")
+    assert (effect - zero) / (margin - zero) == pytest.approx(2, abs=0.1)
+    assert line.count("=") / (effect - zero) == pytest.approx(found.interval[1] - found.interval[0], abs=0.1)
+
+
+def test_looks_at_will_show_the_last_ones() -> None:
+    card = str(verdict(0.001, 0.01, anytime=True))
+    assert "the last 4 of 31:" in card
+    assert "valid however often one looks" in card
+    assert "28 pairs" not in card
+    assert "29 pairs" in card
+
+
+def test_a_number_of_many_arms_says_its_own_level() -> None:
+    from apoint.verdict import decide_arms
+
+    arms = dict.fromkeys("abcde", 0.01 * PATTERN)
+    card = str(decide_arms(0 * PATTERN, arms, 0.001)["c"])
+    assert "99 % interval" in card
+    assert "one of 5 arms: Holm, the chance of any false call among them all is at most" in card
+
+
+@pytest.mark.parametrize(
+    ("interval", "value", "text"),
+    [
+        ((0.004, 0.02), 0.012, "0.012"),
+        ((0.0004, 0.02), 0.012, "0.0120"),
+        ((-300.0, 500.0), 123.4, "123"),
+        ((1e-12, 2e-12), 1.5e-12, "1.5e-12"),
+        ((0.5, 0.5), 0.5, "0.50"),
+        ((0.0, 0.0), 0.0, "0.0"),
+        ((-math.inf, math.inf), 0.25, "0.25"),
+        ((-1.0, 1.0), -0.01, "0.0"),
+    ],
+)
+def test_digits_follow_the_interval(interval: tuple[float, float], value: float, text: str) -> None:
+    assert Digits(interval, value)(value) == text
+
+
+@given(
+    st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan)), min_size=2, max_size=12),
+    st.floats(1e-6, 1e3),
+    st.booleans(),
+    st.text("abc_", max_size=12),
+)
+@settings(deadline=None, max_examples=80)
+def test_every_card_fits_the_terminal(values: list[float], margin: float, anytime: bool, metric: str) -> None:
+    found = decide(
+        np.arange(len(values)), values, margin, looks=(3, 8), anytime=anytime, cap=0.0, metric=metric
+    )
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert not any(line != line.rstrip() for line in lines)
+    assert lines[0].startswith(found.outcome)
+    assert "nan" not in found.sentence
+    assert "inf" not in found.sentence
