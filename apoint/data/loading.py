@@ -5,13 +5,23 @@ data = load({"name": "csv", "path": "wine.csv", "target": "quality"})
 data = load("wine.csv")                       # the file's extension says what it is
 data = from_tensors(inputs, targets)
 data = from_dataset(train_loader, test_loader)
+
+with keeping(Kept()):                         # for many replicas: each dataset is read and split once
+    data = load("fashion-mnist")
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +33,8 @@ from apoint.data.locate import resolve
 from apoint.errors import UnknownNameError, UsageError
 from apoint.registry import registry, split_spec
 
+Held = TypeVar("Held", Source, Data)
+MOST_KEPT = 4
 BY_EXTENSION = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -56,20 +68,12 @@ def load(
         normalise: Whether `Data.normalise` subtracts the mean and divides by the standard deviation.
         settings: Further settings of the dataset, such as `context=64`.
     """
-    base = Path(root).expanduser() if root is not None else None
-    name, given = split_spec(_named(spec, base), "dataset")
-    supplied = {"root": base} if "root" in registry("dataset")[name].supplied else {}
-    source: Source = registry("dataset").build({"name": name, **given, **settings}, **supplied)
-    checks.refuse_infinite(source, f"dataset {name!r}")
-    return assemble(
-        source,
-        where=f"dataset {name!r}",
-        seed=seed,
-        validation=validation,
-        test_share=test_share,
-        limit=limit,
-        normalise=normalise,
-    )
+    handling = Handling(validation, test_share, limit, normalise)
+    origin = Origin.of(spec, root, settings)
+    kept = _KEPT.get()
+    if kept is not None:
+        return kept.data(origin, seed, handling)
+    return assemble(origin.read(), where=origin.where, seed=seed, **vars(handling))
 
 
 def _named(spec: str | Mapping[str, Any], root: Path | None) -> str | Mapping[str, Any]:
@@ -89,6 +93,158 @@ def _named(spec: str | Mapping[str, Any], root: Path | None) -> str | Mapping[st
             f"{{name: csv, path: {spec}}}"
         )
     return {"name": BY_EXTENSION[extension], "path": str(path)}
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What is done with a source once it is read; see `load`."""
+
+    validation: float = 0.0
+    test_share: float = 0.2
+    limit: int | None = None
+    normalise: bool = True
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a source comes from: the name and settings of a dataset, and where files are looked for first."""
+
+    name: str
+    settings: Mapping[str, Any]
+    root: Path | None
+
+    @classmethod
+    def of(
+        cls, spec: str | Mapping[str, Any], root: str | Path | None, settings: Mapping[str, Any]
+    ) -> Origin:
+        """The origin that a spec names, with further settings."""
+        base = Path(root).expanduser() if root is not None else None
+        name, given = split_spec(_named(spec, base), "dataset")
+        return cls(name, {**given, **settings}, base)
+
+    @property
+    def where(self) -> str:
+        """How messages about it begin."""
+        return f"dataset {self.name!r}"
+
+    @property
+    def _searches(self) -> bool:
+        return "root" in registry("dataset")[self.name].supplied
+
+    def read(self) -> Source:
+        """The source, read or computed anew."""
+        supplied = {"root": self.root} if self._searches else {}
+        source: Source = registry("dataset").build({"name": self.name, **self.settings}, **supplied)
+        checks.refuse_infinite(source, self.where)
+        return source
+
+    def identity(self) -> str | None:
+        """The same for two readings that give the same source; None if nobody can tell.
+
+        The stamps of the files it names are part of it, so that a file that has changed is read again. A
+        dataset of the user's own making may depend on anything.
+        """
+        if not getattr(registry("dataset")[self.name].build, "__module__", "").startswith("apoint."):
+            return None
+        parts: list[Any] = [self.name, self.settings]
+        if self._searches:
+            parts += [self.root, os.getcwd(), os.environ.get("APOINT_DATA")]
+        paths = [self.settings.get(setting) for setting in ("path", "test_path")]
+        parts += [_stamp(resolve(path, self.root)) for path in paths if path]
+        return json.dumps(parts, sort_keys=True, default=str)
+
+
+def _stamp(path: Path) -> str:
+    """What changes when a file does, or any file below a folder."""
+    digest = hashlib.sha256(str(path.resolve()).encode())
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        found = file.stat() if file.exists() else file.lstat()  # a link may lead nowhere
+        digest.update(f"{file}\0{found.st_mtime_ns} {found.st_size} {found.st_ino};".encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class Kept:
+    """Datasets held for many replicas, so that each is read, checked and split once.
+
+    What comes out of it is shared: nobody may change its tensors, and `changed` tells whether somebody did.
+
+    Attributes:
+        sources: The sources used last, by identity.
+        divided: The data used last, by identity, seed and handling.
+    """
+
+    sources: OrderedDict[str, Source] = field(default_factory=OrderedDict)
+    divided: OrderedDict[str, Data] = field(default_factory=OrderedDict)
+    _versions: dict[str, list[int]] = field(default_factory=dict)
+
+    def data(self, origin: Origin, seed: int, handling: Handling) -> Data:
+        """The data of an origin, split by a seed, as `load` gives it."""
+        found = self._place(origin, seed, handling)
+        if found is None:
+            return assemble(origin.read(), where=origin.where, seed=seed, **vars(handling))
+        place, seed, source = found
+        if place not in self.divided:
+            made = assemble(source, where=origin.where, seed=seed, **vars(handling))
+            self.keep(self.divided, place, made)
+        self.divided.move_to_end(place)
+        return replace(self.divided[place], notes=list(self.divided[place].notes))
+
+    def _place(self, origin: Origin, seed: int, handling: Handling) -> tuple[str, int, Source] | None:
+        """Where data is held, the seed that decides it, and its source; None if it cannot be held."""
+        identity = origin.identity()
+        if identity is None:
+            return None
+        if identity not in self.sources:
+            self.keep(self.sources, identity, origin.read())
+        self.sources.move_to_end(identity)
+        source = self.sources[identity]
+        seed = seed if seed_matters(source, handling) else 0
+        return json.dumps([identity, seed, vars(handling)], default=str), seed, source
+
+    def keep(self, shelf: OrderedDict[str, Held], place: str, value: Held) -> None:
+        """Hold a source or data; of many, the one used longest ago is let go."""
+        shelf[place] = value
+        self._versions[place] = [tensor._version for tensor in tensors_of(value)]
+        if len(shelf) > MOST_KEPT:
+            self._versions.pop(shelf.popitem(last=False)[0])
+
+    @property
+    def _values(self) -> dict[str, Source | Data]:
+        return {**self.sources, **self.divided}
+
+    @property
+    def changed(self) -> bool:
+        """Whether somebody wrote into a tensor held here."""
+        return any(
+            [tensor._version for tensor in tensors_of(value)] != self._versions[place]
+            for place, value in self._values.items()
+        )
+
+
+_KEPT: ContextVar[Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keeping(kept: Kept) -> Iterator[Kept]:
+    """Let `load`, in this thread, take from `kept` what is there, and leave in it what it reads."""
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
+def tensors_of(value: Source | Data) -> list[Tensor]:
+    """The inputs and targets of all splits."""
+    splits = (value.train, value.validation, value.test)
+    return [tensor for split in splits if split is not None for tensor in (split.inputs, split.targets)]
+
+
+def seed_matters(source: Source, handling: Handling) -> bool:
+    """Whether the seed decides which samples go where; a text is divided by position."""
+    draws = source.test is None or bool(handling.validation) or handling.limit is not None
+    return draws and source.facts.task != "language"
 
 
 def assemble(

@@ -20,7 +20,7 @@ from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
 from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model, rehearse
 from apoint.engine.signals import TrainingInterruptedError, listening
-from apoint.errors import ApointError, DivergedError, StorageError, UnknownNameError, UsageError
+from apoint.errors import DivergedError, StorageError, UnknownNameError, UsageError
 from apoint.recipe import Document, Recipe, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
@@ -153,11 +153,9 @@ class Session:
         return assemble(self.recipe, self.seed, device=self.device, data_root=root, folder=folder)
 
     def _key(self, replica: Replica) -> dict[str, Any]:
-        code = environment.code_hash(custom.own_files(self.recipe.canonical(), self.document.folder))
-        fingerprint = self.recipe.fingerprint
-        return environment.key(
-            fingerprint, self.seed, replica.data.fingerprint, self.device, self.threads, code
-        )
+        code = code_of(self.recipe, self.document.folder)
+        data = replica.data.fingerprint
+        return environment.key(self.recipe.fingerprint, self.seed, data, self.device, self.threads, code)
 
     def _open(self, key: dict[str, Any], notes: list[str]) -> RunWriter:
         if self.earlier_key:
@@ -170,7 +168,11 @@ class Session:
     ) -> None:
         for note in replica.data.notes:
             self.say(note)
+        end = self._unrecorded_end()
         with self._open(key, replica.data.notes) as writer:
+            if end:
+                self._record_end(writer, end)
+                return
             trainer = Trainer(replica, writer, self.cadence, watch, self._aloud(writer))
             saved = checkpoint.newest(trainer.folder, self._aloud(writer))
             if saved:
@@ -183,6 +185,18 @@ class Session:
             writer.status("running", step=trainer.progress.step, total_steps=trainer.total_steps)
             self._to_the_end(trainer, writer)
 
+    def _unrecorded_end(self) -> dict[str, Any] | None:
+        """The event with which training ended, if the process died before its status could say so."""
+        if not self.earlier_key or Run(self.folder).state != "dead":
+            return None
+        last = (Run(self.folder).events or [{}])[-1]
+        return last if last.get("kind") == "end" and last.get("state") in ("finished", "diverged") else None
+
+    def _record_end(self, writer: RunWriter, end: dict[str, Any]) -> None:
+        writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))
+        if end["state"] == "diverged":
+            raise DivergedError(end.get("reason", ""))
+
     def _to_the_end(self, trainer: Trainer, writer: RunWriter) -> None:
         """Run the loop and leave a status that says how it ended, whatever happens."""
 
@@ -190,7 +204,8 @@ class Session:
             step, total = trainer.progress.step, trainer.total_steps
             writer.event("end", state=state, step=step, reason=reason)
             writer.sync()
-            writer.status(state, step=step, total_steps=total, reason=reason)
+            seconds = trainer.progress.seconds
+            writer.status(state, step=step, total_steps=total, reason=reason, seconds=seconds)
 
         try:
             with listening() as stop:
@@ -201,7 +216,7 @@ class Session:
         except DivergedError as error:
             close("diverged", str(error))
             raise
-        except (ApointError, OSError, RuntimeError) as error:
+        except Exception as error:
             close("failed", f"{type(error).__name__}: {error}")
             raise
         close("finished")
@@ -212,6 +227,16 @@ class Session:
             writer.event("note", text=sentence)
 
         return aloud
+
+
+def code_of(recipe: Recipe, folder: Path) -> str:
+    """The hash of the code that decides a replica's numbers, the user's files included.
+
+    These are the files that the recipe names, and those that registered one of its ingredients.
+    """
+    values = recipe.canonical()
+    registered = (path for path in environment.foreign_modules(values).values() if path.is_file())
+    return environment.code_hash((*custom.own_files(values, folder), *registered))
 
 
 def run_folder(root: Path, recipe: Recipe, seed: int) -> Path:

@@ -5,10 +5,12 @@ The same key gives the same bits. When two keys differ, `differences` says in wh
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,61 @@ import torch
 
 import apoint
 from apoint.errors import UsageError
+from apoint.registry import HOMES, registry
 
 _CODE = ("nn", "models", "optim", "schedules", "data", "theory", "recipe", "engine")
 
 
 def code_hash(own_files: tuple[Path, ...] = ()) -> str:
     """A hash of the code that decides a run's numbers: ours, and the user's files named in the recipe."""
-    root = Path(apoint.__file__).parent
-    files = [path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))]
-    digest = hashlib.sha256()
-    for path in [*files, *own_files]:
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest = _package_code().copy()
+    for path in own_files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
+@functools.cache
+def _package_code() -> hashlib._Hash:
+    """The hash of our own code, once for a process: what it has imported stays."""
+    root = Path(apoint.__file__).parent
+    digest = hashlib.sha256()
+    for path in (path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest
+
+
+def foreign_modules(values: Any) -> dict[str, Path]:
+    """The modules outside apoint that registered an ingredient named in a recipe's plain values, by name."""
+    found = {}
+    for name in sorted(set(_names(values))):
+        for kind in HOMES:
+            build = registry(kind)[name].build if name in registry(kind) else apoint
+            module = getattr(build, "__module__", "apoint.")
+            if not module.startswith("apoint."):
+                found[module] = _source_file(build)
+    return found
+
+
+def _source_file(thing: Any) -> Path:
+    """The file in which a function or class was written; a path to nothing if there is none."""
+    try:
+        return Path(inspect.getsourcefile(thing) or "")
+    except (TypeError, OSError):
+        return Path()
+
+
+def _names(values: Any) -> Iterator[str]:
+    """Every `name` in nested plain values: those of ingredients, and perhaps others."""
+    if isinstance(values, Mapping):
+        if isinstance(values.get("name"), str):
+            yield values["name"]
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            yield from _names(value)
+
+
+@functools.cache
 def processor() -> str:
     """The processor's name and the vector instructions PyTorch uses on it."""
     name = platform.processor() or platform.machine()

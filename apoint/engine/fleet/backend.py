@@ -1,0 +1,135 @@
+"""What the fleet asks of a backend, and what a backend reports.
+
+A backend trains groups somewhere: in this process, in a pool of processes, on a cluster. It knows nothing
+of caches, retries or progress; these are the fleet's. To write one, implement `Backend` and report events:
+
+    GroupBegun           a group has really begun (a process is ready for it)
+    Stepped              a member has come so far; a few times a second at most
+    MemberEnded          a member's run folder says how it ended; never reported twice for one member
+    GroupEnded           all members were reported
+    GroupBusy            somebody else trains a member; what was not reported is to be tried later
+    GroupRefused         the input is wrong; the fleet stops and shows the sentence
+    GroupLeft            the group saved a checkpoint and left because it was asked to
+    GroupLost            whoever trained it died; what was not reported is lost since its last checkpoint
+    Said                 a sentence for the user
+
+After `submit(group)` exactly one of GroupEnded, GroupBusy, GroupRefused, GroupLeft and GroupLost follows.
+Events are plain values that can be sent from process to process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from apoint.engine.fleet.task import Group, Outcome
+
+
+@dataclass(frozen=True)
+class GroupBegun:
+    """A group has begun."""
+
+    group: int
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Members of a group have come so far."""
+
+    group: int
+    members: tuple[int, ...]
+    step: int
+    total_steps: int
+
+
+@dataclass(frozen=True)
+class MemberEnded:
+    """A member of a group has ended."""
+
+    group: int
+    member: int
+    state: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class GroupEnded:
+    """All members of a group have ended."""
+
+    group: int
+
+
+@dataclass(frozen=True)
+class GroupBusy:
+    """A member's run folder is being written by another process."""
+
+    group: int
+
+
+@dataclass(frozen=True)
+class GroupRefused:
+    """A group cannot be trained because of what the user gave."""
+
+    group: int
+    sentence: str
+
+
+@dataclass(frozen=True)
+class GroupLeft:
+    """A group left a checkpoint and stopped; the signal is the one that asked, 0 if the backend did."""
+
+    group: int
+    signal_number: int = 0
+
+
+@dataclass(frozen=True)
+class GroupLost:
+    """The process of a group died; `reason` says how, as the end of a sentence."""
+
+    group: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence for the user; the fleet shows each sentence once."""
+
+    sentence: str
+
+
+Event = (
+    GroupBegun | Stepped | MemberEnded | GroupEnded | GroupBusy | GroupRefused | GroupLeft | GroupLost | Said
+)
+Report = Callable[[Event], None]
+
+
+class Backend(Protocol):
+    """Somewhere to train groups.
+
+    Attributes:
+        capacity: How many groups it works on at a time; the fleet submits no more.
+        catches_signals: Whether a signal to this process reaches the group in training by itself, as it
+            does when the group is trained right here.
+    """
+
+    capacity: int
+    catches_signals: bool
+
+    def start(self, report: Report) -> None:
+        """Get ready to take groups, and report to `report` from now on; may be called again."""
+
+    def submit(self, group: Group) -> None:
+        """Take a group; returns at once."""
+
+    def wait(self, seconds: float) -> None:
+        """Let work go on and report what happens; return after that, or when the time is over.
+
+        A backend that trains in this process trains a whole group here.
+        """
+
+    def interrupt(self) -> None:
+        """Ask every group to leave a checkpoint and stop; each is then reported as usual."""
+
+    def stop(self) -> None:
+        """End everything, also what is in training; leave no process behind."""

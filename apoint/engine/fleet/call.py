@@ -1,0 +1,122 @@
+"""One call of `train`: who is told what, and what came of each task."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from apoint.engine.fleet.dispatch import Listener
+from apoint.engine.fleet.recall import ended_by_record
+from apoint.engine.fleet.tally import Tally
+from apoint.engine.fleet.task import Ended, FleetMoment, Outcome, Task, silent
+from apoint.errors import ApointError
+from apoint.store import Run, RunWriter
+from apoint.store.layout import STATUS, is_run_folder
+from apoint.store.status import read_status
+
+WATCH_SECONDS = 0.25
+
+
+class Call(Listener):
+    """Keeps the results of a call, in whatever order they come.
+
+    Args:
+        root: Where run folders are.
+        say: Called with sentences for the user, each once.
+        watch: Called with where the fleet stands, a few times a second at most.
+        on_end: Called with how a task ended, as soon as it has.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        say: Callable[[str], None],
+        watch: Callable[[FleetMoment], None],
+        on_end: Callable[[Ended], None] | None,
+    ) -> None:
+        self.root, self._say, self._watch, self._on_end = root, say, watch, on_end or silent
+        self.results: dict[Path, Ended] = {}
+        self.tally = Tally((), 0)
+        self._watched_at = 0.0
+
+    def take(self, ended: Ended) -> None:
+        """A task has ended; its record says how."""
+        self.results[ended.folder] = ended
+        self._on_end(ended)
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """These tasks are to be trained; all others have been taken."""
+        self.tally = Tally(tasks, len(self.results))
+        for task in tasks:
+            self.tally.inherit(task, share_done(task.folder(self.root)))
+        self.tick(force=True)
+
+    def weigh(self, seconds: Callable[[Task], float | None]) -> None:
+        """Let the remaining time count replicas by what they take, where that is known."""
+        self.tally.weigh(seconds)
+
+    def found(self, tasks: Iterable[Task]) -> None:
+        """These tasks, which others were training, have ended."""
+        for task in tasks:
+            self.tally.end(task)
+
+    # -- what a dispatch tells -----------------------------------------------------------------------------
+
+    def begun(self, tasks: Iterable[Task]) -> None:
+        """See `Listener`."""
+        self.tally.begin(tasks)
+
+    def stepped(self, task: Task, step: int, total_steps: int) -> None:
+        """See `Listener`."""
+        self.tally.step(task, step / total_steps)
+
+    def paused(self, tasks: Iterable[Task]) -> None:
+        """See `Listener`."""
+        self.tally.pause(tasks)
+
+    def ended(self, task: Task, state: Outcome, reason: str) -> None:
+        """See `Listener`."""
+        folder = task.folder(self.root)
+        if state == "failed":
+            note_failure(folder, reason)
+            self.take(Ended(task, folder, state, reason, recorded_seconds(task, folder), False))
+        else:
+            self.take(ended_by_record(task, Run(folder), cached=False))
+        self.tally.end(task, failed=state == "failed")
+        self.tick()
+
+    def say(self, sentence: str) -> None:
+        """See `Listener`."""
+        self._say(sentence)
+
+    def tick(self, force: bool = False) -> None:
+        """Let the watcher see where the fleet stands, if it is time."""
+        now = time.monotonic()
+        if force or now - self._watched_at >= WATCH_SECONDS:
+            self._watched_at = now
+            self._watch(self.tally.moment())
+
+
+def share_done(folder: Path) -> float:
+    """How far a run has come before, from 0 to 1, as its status tells."""
+    status = read_status(folder / STATUS)
+    step, total = status.get("step"), status.get("total_steps")
+    return min(1.0, step / total) if isinstance(step, int) and isinstance(total, int) and total else 0.0
+
+
+def recorded_seconds(task: Task, folder: Path) -> float:
+    """The training time of a run that failed, as far as its record tells."""
+    if not is_run_folder(folder) or Run(folder).status.get("state") != "failed":
+        return 0.0
+    return ended_by_record(task, Run(folder), cached=False).seconds
+
+
+def note_failure(folder: Path, reason: str) -> None:
+    """Let the record of a run whose process has died say so."""
+    if not is_run_folder(folder) or Run(folder).state != "dead":
+        return
+    with contextlib.suppress(ApointError), RunWriter.open(folder) as writer:
+        writer.event("end", state="failed", reason=reason)
+        writer.status("failed", reason=reason)

@@ -1,0 +1,253 @@
+"""Which way is fastest for a fleet: predicted from the timings of its recipes, and said with the numbers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from apoint.engine.fleet.groups import even_sizes
+from apoint.engine.fleet.probe import MOST_STACKED, Timing
+
+START_SECONDS = 3.0  # until a worker is ready, where it was not measured yet
+WORKER_BYTES = 180 * 2**20  # a worker's own memory before it trains anything
+COMPANY = 1.08  # how much slower a core computes while the others compute too
+WORTH = 0.95  # a way that is less simple has to be this much faster
+ORDER = ("loop", "stacked", "pool", "pool+stacked")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A backend with its numbers.
+
+    Attributes:
+        backend: `loop`, `stacked`, `pool`, `pool+stacked` or `ray`.
+        workers: Processes that train.
+        stack: The most replicas in one computation.
+    """
+
+    backend: str
+    workers: int = 1
+    stack: int = 1
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether it trains in processes of their own."""
+        return self.backend not in ("loop", "stacked")
+
+    def __str__(self) -> str:
+        if self.backend == "loop":
+            return "loop"
+        parts = [f"{self.backend.split('+')[0]} of {self.workers}"] if self.has_processes else []
+        if self.backend == "ray":
+            parts = ["ray"]
+        return ", ".join([*parts, f"stacked by {self.stack}"] if self.stack > 1 else parts) or self.backend
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What training some tasks will take.
+
+    Attributes:
+        backend: How they will be trained.
+        workers: In how many processes.
+        stack: The most replicas in one computation.
+        seconds: How long it will take.
+        memory_bytes: How much memory, all processes together.
+        sentence: All of this in a sentence.
+        per_backend: The seconds of each way that was considered.
+    """
+
+    backend: str
+    workers: int
+    stack: int
+    seconds: float
+    memory_bytes: int
+    sentence: str
+    per_backend: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def way(self) -> Way:
+        """The backend with its numbers."""
+        return Way(self.backend, self.workers, self.stack)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to do: how many replicas of each recipe, with its timing."""
+
+    recipes: Sequence[tuple[Timing, int]]
+    start_seconds: float = START_SECONDS
+
+    @property
+    def replicas(self) -> int:
+        """Replicas in all."""
+        return sum(number for _, number in self.recipes)
+
+    @property
+    def stackable(self) -> bool:
+        """Whether every recipe can be stacked, as far as was tried."""
+        return all(timing.stacked or number == 1 for timing, number in self.recipes)
+
+    @property
+    def refusal(self) -> str:
+        """Why not; empty if it can be, or nobody has tried."""
+        return next((timing.refusal for timing, _ in self.recipes if timing.refusal), "")
+
+    def groups(self, stack: int) -> list[float]:
+        """The seconds of each group."""
+        if stack == 1:
+            return [timing.alone for timing, number in self.recipes for _ in range(number)]
+        return [
+            timing.together(size) if size > 1 else timing.alone
+            for timing, number in self.recipes
+            for size in even_sizes(number, stack)
+        ]
+
+    def seconds(self, way: Way) -> float:
+        """How long a way will take."""
+        groups = self.groups(way.stack)
+        if not way.has_processes:
+            return sum(groups)
+        workers = min(way.workers, len(groups))
+        return self.start_seconds + makespan(groups, workers) * (COMPANY if workers > 1 else 1.0)
+
+    def memory(self, way: Way) -> int:
+        """How much memory a way will need."""
+        largest = max(timing.memory_bytes for timing, _ in self.recipes)
+        if way.stack > 1:
+            largest = max(largest, max(timing.stacked_bytes for timing, _ in self.recipes) * way.stack)
+        if not way.has_processes:
+            return largest
+        return min(way.workers, len(self.groups(way.stack))) * (largest + WORKER_BYTES)
+
+
+def makespan(durations: Iterable[float], workers: int) -> float:
+    """When the last of some jobs ends if each goes, in this order, to the worker that is free first."""
+    free = [0.0] * workers
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
+
+
+def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Way]:
+    """The ways to consider, the simplest first.
+
+    Args:
+        work: What there is to do.
+        backend: `auto`, or the one that the user wants.
+        workers: At most so many processes.
+        stack: The size of stacks that the user wants, or None.
+    """
+    here = [stack] if stack else stack_sizes(work, 1)
+    shared = [stack] if stack else stack_sizes(work, workers)
+    all_ways = [
+        Way("loop"),
+        *(Way("stacked", 1, size) for size in here),
+        Way("pool", workers),
+        *(Way("pool+stacked", workers, size) for size in shared),
+        Way("ray", workers, stack or 1),
+    ]
+    if backend != "auto":
+        return [way for way in all_ways if way.backend == backend]
+    return [way for way in all_ways if way.backend in ORDER and _is_open(way, work)]
+
+
+def _is_open(way: Way, work: Work) -> bool:
+    """Whether a way need be considered: whether it is possible and has a point."""
+    if way.stack > 1 and not work.stackable:
+        return False
+    return not way.has_processes or (way.workers > 1 and work.replicas > 1)
+
+
+def stack_sizes(work: Work, workers: int) -> list[int]:
+    """Sizes of stacks worth considering: all of a recipe's replicas at once, or shared out evenly."""
+    most = max(number for _, number in work.recipes)
+    sizes = {default_stack(most, workers), default_stack(most, 2 * workers)}
+    return sorted(size for size in sizes if size > 1) or [2]
+
+
+def default_stack(replicas: int, workers: int) -> int:
+    """The size of stacks that gives each worker one, within reason."""
+    return min(MOST_STACKED, math.ceil(replicas / workers))
+
+
+def choose(
+    work: Work, considered: Sequence[Way], available_bytes: int | None, asked: bool = False
+) -> Prediction:
+    """The fastest way that fits into memory, with the sentence that says so.
+
+    Args:
+        work: What there is to do.
+        considered: The ways to choose from, the simplest first.
+        available_bytes: The memory there is; None if unknown.
+        asked: Whether the user wants it so.
+    """
+    fitting, shortage = _within_memory(work, considered, available_bytes)
+    seconds = {way: work.seconds(way) for way in fitting}
+    best = fitting[0]
+    for way in fitting[1:]:
+        if seconds[way] < seconds[best] * (1.0 if way.backend == best.backend else WORTH):
+            best = way
+    return Prediction(
+        backend=best.backend,
+        workers=best.workers,
+        stack=best.stack,
+        seconds=seconds[best],
+        memory_bytes=work.memory(best),
+        sentence=_sentence(work, best, seconds, asked, shortage),
+        per_backend={str(way): value for way, value in seconds.items()},
+    )
+
+
+def _within_memory(work: Work, considered: Sequence[Way], available: int | None) -> tuple[list[Way], str]:
+    """The ways that fit into memory, those with fewer workers that do, and what to say about it."""
+    if available is None:
+        return list(considered), ""
+    fitting, shortage = [], ""
+    for way in considered:
+        smaller = way
+        while work.memory(smaller) > available and smaller.workers > 1:
+            smaller = Way(way.backend, smaller.workers - 1, way.stack)
+        if work.memory(smaller) <= available:
+            fitting.append(smaller)
+        if smaller != way:
+            shortage = (
+                f"{way} would need {gigabytes(work.memory(way))} of the {gigabytes(available)} there are"
+            )
+    return fitting or [considered[0]], shortage
+
+
+def _sentence(work: Work, best: Way, seconds: Mapping[Way, float], asked: bool, shortage: str) -> str:
+    replicas = f"{work.replicas} replica{'s' if work.replicas > 1 else ''}"
+    takes = f"{replicas} will take about {spoken(seconds[best])}"
+    reason = f"as asked: {takes}" if asked else f"because {takes} that way{_others(best, seconds)}"
+    notes = [f"{gigabytes(work.memory(best))} of memory"]
+    notes += [f"not stacked, since {work.refusal}"] if work.refusal and not asked else []
+    notes += [shortage] if shortage else []
+    return f"fleet: {best}, {'; '.join([reason, *notes])}"
+
+
+def _others(best: Way, seconds: Mapping[Way, float]) -> str:
+    """The best of every other backend, as part of the sentence."""
+    rivals: dict[str, tuple[float, Way]] = {}
+    for way, value in seconds.items():
+        if way.backend != best.backend and value < rivals.get(way.backend, (math.inf, way))[0]:
+            rivals[way.backend] = value, way
+    shown = [f"{spoken(value)} as {way}" for value, way in rivals.values()]
+    return f", against {' and '.join(shown)}" if shown else ""
+
+
+def spoken(seconds: float) -> str:
+    """A length of time as one says it."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def gigabytes(amount: int) -> str:
+    """An amount of memory as one says it."""
+    return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"

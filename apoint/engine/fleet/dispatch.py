@@ -1,0 +1,218 @@
+"""Handing groups to a backend until every task has ended; what is lost is tried again.
+
+A group whose process died goes back to the front of the queue at once. If its process dies again, each of
+its replicas is put to the end and tried one last time with nothing else running, since memory may have been
+short or one of them may kill the others; after that it has failed. The fleet itself goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from apoint.engine.fleet.backend import (
+    Backend,
+    Event,
+    GroupBegun,
+    GroupBusy,
+    GroupEnded,
+    GroupLeft,
+    GroupLost,
+    GroupRefused,
+    MemberEnded,
+    Said,
+    Stepped,
+)
+from apoint.engine.fleet.task import Group, Outcome, Task
+from apoint.engine.signals import StopRequest
+from apoint.errors import ApointError, UsageError
+
+WAIT_SECONDS = 0.2
+BUSY_SECONDS = 1.0
+LEAVE_SECONDS = 30.0
+
+
+class Listener:
+    """What a dispatch tells of tasks; each method may be overridden."""
+
+    def begun(self, tasks: Iterable[Task]) -> None:
+        """Training of these tasks has begun."""
+
+    def stepped(self, task: Task, step: int, total_steps: int) -> None:
+        """A task has come so far."""
+
+    def paused(self, tasks: Iterable[Task]) -> None:
+        """These tasks are not in training any more, and have not ended."""
+
+    def ended(self, task: Task, state: Outcome, reason: str) -> None:
+        """A task has ended."""
+
+    def say(self, sentence: str) -> None:
+        """A sentence for the user."""
+
+    def tick(self) -> None:
+        """Some time has passed."""
+
+
+class Dispatch:
+    """One call of `train`: groups go out, events come in.
+
+    Args:
+        backend: Where to train.
+        groups: What to train, in this order.
+        held: Groups with members that another process is training; they wait until it is done.
+        listener: Who is told.
+        look_again: Called with the tasks of a group that was held, when it may be free; gives those that are
+            still to be trained, or None if it is still not free.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        groups: Iterable[Group],
+        held: Iterable[Group],
+        listener: Listener,
+        look_again: Callable[[tuple[Task, ...]], tuple[Task, ...] | None],
+    ) -> None:
+        self.backend, self.listener, self.look_again = backend, listener, look_again
+        self._queue, self._held = deque(groups), deque(held)
+        self._last: deque[Group] = deque()
+        self._running: dict[int, Group] = {}
+        self._open: dict[int, dict[int, Task]] = {}
+        self._deaths: Counter[int] = Counter()
+        self._number = 1 + max((group.number for group in (*self._queue, *self._held)), default=0)
+        self._refusal: str | None = None
+        self._signal = 0
+        self._leaving = False
+        self._held_at = time.monotonic()
+
+    def run(self, stop: StopRequest) -> int:
+        """Train everything; returns 0, or the signal that asked to stop, once all that ran has left.
+
+        Raises:
+            UsageError: A group was refused; the others have left a checkpoint.
+        """
+        self.backend.start(self._hear)
+        try:
+            while self._running or self._to_do():
+                if stop and not self._leaving:
+                    self._leave(stop.signal_number)
+                self._hand_out()
+                self.backend.wait(WAIT_SECONDS)
+                self.listener.tick()
+        except BaseException:
+            self._abandon()
+            raise
+        if self._refusal is not None:
+            raise UsageError(self._refusal)
+        return self._signal
+
+    def _to_do(self) -> bool:
+        return not self._leaving and bool(self._queue or self._last or self._held)
+
+    # -- handing out ---------------------------------------------------------------------------------------
+
+    def _hand_out(self) -> None:
+        if self._leaving:
+            return
+        if self._held and time.monotonic() - self._held_at >= BUSY_SECONDS:
+            self._look_at_held()
+        while self._queue and len(self._running) < self.backend.capacity:
+            self._submit(self._queue.popleft())
+        if self._last and not self._running and not self._queue:
+            self._submit(self._last.popleft())
+
+    def _submit(self, group: Group) -> None:
+        self._running[group.number] = group
+        self._open[group.number] = dict(enumerate(group.tasks))
+        self.backend.submit(group)
+
+    def _again(self, group: Group, tasks: Iterable[Task]) -> Group:
+        """What is left of a group, as a group of its own."""
+        self._number += 1
+        return replace(group, number=self._number, tasks=tuple(tasks))
+
+    def _look_at_held(self) -> None:
+        self._held_at = time.monotonic()
+        for _ in range(len(self._held)):
+            group = self._held.popleft()
+            tasks = self.look_again(group.tasks)
+            if tasks is None:
+                self._held.append(group)
+            elif tasks:
+                self._queue.append(self._again(group, tasks))
+
+    def _leave(self, signal_number: int = 0) -> None:
+        """Ask all that runs to save a checkpoint and stop; nothing more is handed out."""
+        self._signal = self._signal or signal_number
+        if not self._leaving:
+            self._leaving = True
+            self.backend.interrupt()
+
+    def _abandon(self) -> None:
+        """Something went wrong in this process: let the others save what they have, but not for ever."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        self._leaving, self.listener = True, Listener()
+        with contextlib.suppress(ApointError):
+            self.backend.interrupt()
+            while self._running and time.monotonic() < deadline and not self.backend.catches_signals:
+                self.backend.wait(WAIT_SECONDS)
+        if self._running:
+            self.backend.stop()
+
+    # -- hearing -------------------------------------------------------------------------------------------
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case Said(sentence):
+                self.listener.say(sentence)
+            case GroupBegun(number) if number in self._running:
+                self.listener.begun(self._open[number].values())
+            case Stepped(number, members, step, total) if number in self._running:
+                for member in members:
+                    if member in self._open[number]:
+                        self.listener.stepped(self._open[number][member], step, total)
+                if self.backend.catches_signals:
+                    self.listener.tick()
+            case MemberEnded(number, member, state, reason) if number in self._running:
+                self.listener.ended(self._open[number].pop(member), state, reason)
+            case GroupEnded() | GroupBusy() | GroupRefused() | GroupLeft() | GroupLost():
+                if event.group in self._running:
+                    self._close(event)
+
+    def _close(self, event: GroupEnded | GroupBusy | GroupRefused | GroupLeft | GroupLost) -> None:
+        """A group is not in training any more."""
+        group = self._running.pop(event.group)
+        tasks = tuple(self._open.pop(event.group).values())
+        self.listener.paused(tasks)
+        match event:
+            case GroupEnded():
+                assert not tasks, "a group has ended, and its members were not all reported"
+            case GroupBusy():
+                self._held.append(self._again(group, tasks))
+            case GroupRefused(_, sentence):
+                self._refusal = self._refusal or sentence
+                self._leave()
+            case GroupLeft(_, signal_number) if self.backend.catches_signals or self._leaving:
+                self._leave(signal_number)
+            case GroupLeft(_, signal_number):
+                self._lost(group, tasks, f"was asked to stop by signal {signal_number}")
+            case GroupLost(_, reason):
+                self._lost(group, tasks, reason)
+
+    def _lost(self, group: Group, tasks: tuple[Task, ...], reason: str) -> None:
+        if not tasks:
+            return
+        for task in tasks:
+            self._deaths[id(task)] += 1
+        deaths = max(self._deaths[id(task)] for task in tasks)
+        if deaths == 1:
+            self._queue.appendleft(self._again(group, tasks))
+        elif deaths == 2:
+            self._last.extend(replace(self._again(group, [task]), place=None) for task in tasks)
+        else:
+            for task in tasks:
+                self.listener.ended(task, "failed", f"its process died {deaths} times; the last one {reason}")

@@ -1,0 +1,279 @@
+"""The fleet: what is there is taken, the rest is trained in the way that is fastest."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from apoint.data.loading import Kept, keeping
+from apoint.engine import custom
+from apoint.engine.api import Options
+from apoint.engine.fleet.backend import Backend
+from apoint.engine.fleet.call import Call
+from apoint.engine.fleet.choose import Prediction, Way
+from apoint.engine.fleet.dispatch import Dispatch
+from apoint.engine.fleet.groups import compose, place_of
+from apoint.engine.fleet.here import Here
+from apoint.engine.fleet.machine import cores
+from apoint.engine.fleet.planner import Planner
+from apoint.engine.fleet.pool import Pool
+from apoint.engine.fleet.recall import Recall, is_begun_alone
+from apoint.engine.fleet.task import Ended, FleetMoment, Group, Task, silent
+from apoint.engine.fleet.work import Stacker
+from apoint.engine.signals import StopRequest, TrainingInterruptedError, listening
+from apoint.errors import UnknownNameError, UsageError
+
+BACKENDS = ("auto", "loop", "pool", "stacked", "pool+stacked", "ray")
+
+
+class Fleet:
+    """Trains many replicas; use it in a `with` statement, so that its processes end with it.
+
+    Args:
+        options: How to train each replica; always with one thread, so that every backend gives the same bits.
+        backend: `loop`, `pool`, `stacked`, `pool+stacked`, `ray`, or `auto`: whichever is fastest.
+        workers: Processes; by default one for each core.
+        stack: The most replicas in one computation; by default as it suits the number of tasks.
+        say: Called with sentences for the user, each once.
+        watch: Called with where the fleet stands, a few times a second at most.
+        files: Python files of the user's that register ingredients, for the workers to run too.
+        stacker: Trains several sessions in one computation; by default `apoint.engine.stacked`'s.
+        **cluster: Settings of the backend `ray`.
+
+    Attributes:
+        sentence: How the last call of `train` was trained, and why; empty if there was nothing to train.
+    """
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        backend: str = "auto",
+        workers: int | None = None,
+        stack: int | None = None,
+        say: Callable[[str], None] = silent,
+        watch: Callable[[FleetMoment], None] = silent,
+        files: Sequence[str | Path] = (),
+        stacker: Stacker | None = None,
+        **cluster: Any,
+    ) -> None:
+        options = options or Options()
+        cluster = {name: value for name, value in cluster.items() if value not in (None, False)}
+        _check(options, backend, workers, stack, cluster)
+        self.options = replace(options, threads=1, fresh=False)
+        self.backend, self.stack, self.workers = backend, stack, workers or cores()
+        self.sentence = ""
+        self._fresh, self._begun = options.fresh, set[Path]()
+        self._files = tuple(str(custom.find(str(file), Path.cwd())) for file in files)
+        self._say, self._watch, self._said = say, watch, set[str]()
+        self._stacker, self._cluster_settings, self._asked_workers = stacker, cluster, workers
+        self._kept = Kept()
+        self._planner = Planner(self.options, backend, self.workers, stack)
+        self._pool: Pool | None = None
+        self._cluster: Backend | None = None
+        self._number = 0
+
+    @property
+    def width(self) -> int:
+        """About how many replicas are in training at a time; it does not depend on measurements."""
+        processes = 1 if self.backend in ("loop", "stacked") else self.workers
+        return processes * ((self.stack or 8) if "stacked" in self.backend else 1)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the worker processes that there are."""
+        return self._pool.processes if self._pool else []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the fleet's processes; if it is used again, it starts them anew."""
+        for backend in (self._pool, self._cluster):
+            if backend is not None:
+                backend.stop()
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def train(self, tasks: Iterable[Task], on_end: Callable[[Ended], None] | None = None) -> list[Ended]:
+        """Train tasks, as far as they are not there already; returns how each ended, in their order.
+
+        Every result is in its run folder the moment it is there, so that nothing is lost when this is
+        interrupted, and the same call goes on from there.
+
+        Args:
+            tasks: What to train.
+            on_end: Called with how a task ended, as soon as it has.
+        """
+        asked = list(tasks)
+        unique = list({task.folder(self.options.root): task for task in asked}.values())
+        call = Call(self.options.root, self._tell, self._watch, on_end)
+        with keeping(self._kept), listening() as stop:
+            missing, busy = self._look(unique, call)
+            call.begin([*missing, *busy])
+            if missing or busy:
+                self._train(unique, missing, busy, call, stop)
+        call.tick(force=True)
+        return [replace(call.results[task.folder(self.options.root)], task=task) for task in asked]
+
+    def _train(
+        self, unique: list[Task], missing: list[Task], busy: list[Task], call: Call, stop: StopRequest
+    ) -> None:
+        way = self._decide(unique, [*missing, *busy])
+        call.weigh(self._planner.timer.seconds)
+        groups = self._groups(unique, missing, way.stack)
+        held = [self._group((task,)) for task in busy]
+        dispatch = Dispatch(self._backend(way), groups, held, call, lambda tasks: self._free(tasks, call))
+        signal_number = dispatch.run(stop)
+        done = len(call.results)
+        if done < len(unique):
+            raise TrainingInterruptedError(
+                signal_number or stop.signal_number,
+                f"stopped with {done} of {len(unique)} replicas done; checkpoints of the others are saved, "
+                "and the same command goes on from there",
+            )
+        _remove(group.place for group in groups if group.place)
+
+    def plan(self, tasks: Iterable[Task]) -> Prediction:
+        """What training these tasks would take, from timing a few steps; nothing is trained or written."""
+        unique = list({task.folder(self.options.root): task for task in tasks}.values())
+        with keeping(self._kept):
+            recall = Recall(self.options)
+            missing = [task for task in unique if self._fresh or not recall.standing(task).ended]
+            if missing:
+                return self._planner.predict(missing, self._start_seconds())
+        sentence = f"fleet: nothing to train, all {len(unique)} replicas are there already"
+        return Prediction("loop", 1, 1, 0.0, 0, sentence)
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    def _look(self, tasks: Sequence[Task], call: Call) -> tuple[list[Task], list[Task]]:
+        """Take what has ended; returns what is to be trained and what others are training just now."""
+        recall = Recall(self.options)
+        missing, busy = [], []
+        for task in tasks:
+            standing = recall.standing(task)
+            folder = task.folder(self.options.root)
+            anew = self._fresh and folder not in self._begun and standing.state != "new"
+            if standing.state == "busy":
+                busy.append(task)
+                self._tell(f"{folder} is being trained by another process; waiting for it")
+            elif standing.ended and not anew:
+                call.take(standing.ended)
+            else:
+                missing.append(task)
+                if standing.differences:
+                    self._tell_of_other_key(standing.differences[0])
+                if standing.differences or anew:
+                    recall.set_aside(task, standing)
+                self._begun.add(folder)
+        return missing, busy
+
+    def _free(self, tasks: tuple[Task, ...], call: Call) -> tuple[Task, ...] | None:
+        """What is still to be trained of tasks that others were training; None if they still are."""
+        recall = Recall(self.options)
+        if any(recall.standing(task).state == "busy" for task in tasks):
+            return None
+        missing, _ = self._look(tasks, call)
+        call.found([task for task in tasks if task not in missing])
+        return tuple(missing)
+
+    def _tell_of_other_key(self, difference: str) -> None:
+        part = difference.split(" ", 1)[0]
+        self._tell(
+            f"runs under another key are kept aside, under names that end in .old-1 and so on, and trained "
+            f"anew: {difference}",
+            once=f"other key: {part}",
+        )
+
+    def _tell(self, sentence: str, once: str = "") -> None:
+        """Say a sentence, unless it was said before."""
+        if (once or sentence) not in self._said:
+            self._said.add(once or sentence)
+            self._say(sentence)
+
+    # -- how to train --------------------------------------------------------------------------------------
+
+    def _decide(self, unique: list[Task], missing: list[Task]) -> Way:
+        way, self.sentence = self._planner.decide(unique, missing, self._start_seconds())
+        self._tell(self.sentence, once=f"way: {way}")
+        return way
+
+    def _start_seconds(self) -> float | None:
+        if self._pool is None:
+            return None
+        return 0.0 if self._pool.processes else self._pool.start_seconds
+
+    def _groups(self, unique: list[Task], missing: list[Task], stack: int) -> list[Group]:
+        """What is missing, in groups; a replica that was begun alone goes on alone."""
+        recall = Recall(self.options)
+        wanted = set(missing)
+        groups = []
+        for members in compose(unique, stack):
+            present = [task for task in members if task in wanted]
+            alone = [task for task in present if len(members) == 1 or is_begun_alone(recall.standing(task))]
+            groups += [self._group((task,)) for task in alone]
+            if together := tuple(task for task in present if task not in alone):
+                place = place_of(self.options.root, map(recall.key, members))
+                groups.append(self._group(together, place))
+        return groups
+
+    def _group(self, tasks: tuple[Task, ...], place: Path | None = None) -> Group:
+        self._number += 1
+        return Group(self._number, tasks, self.options, place)
+
+    def _backend(self, way: Way) -> Backend:
+        if not way.has_processes:
+            return Here(self._kept, self._stacker)
+        if way.backend == "ray":
+            from apoint.engine.fleet.ray import RayBackend
+
+            settings = {"files": self._files, "workers": self._asked_workers, **self._cluster_settings}
+            self._cluster = self._cluster or RayBackend(**settings)
+            return self._cluster
+        if self._pool is None:
+            self._pool = Pool(way.workers, self._kept, self._files, self._stacker)
+        self._pool.capacity = way.workers
+        return self._pool
+
+
+def _check(
+    options: Options, backend: str, workers: int | None, stack: int | None, cluster: dict[str, Any]
+) -> None:
+    """Refuse what makes no sense, before anything is started."""
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend of a fleet", backend, BACKENDS)
+    for name, value in (("workers", workers), ("stack", stack)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError(f"{name} of a fleet must be a whole number of at least 1, got {value!r}")
+    if options.threads not in (None, 1):
+        raise UsageError(
+            f"a fleet trains each replica with one thread, so that every backend gives the same bits; got "
+            f"threads {options.threads}: leave it out, and set workers instead"
+        )
+    if options.inexact:
+        raise UsageError(
+            "a fleet takes only replicas with the same key for the same, so inexact has no meaning; leave it "
+            "out"
+        )
+    if cluster and backend != "ray":
+        raise UsageError(
+            f"{next(iter(cluster))} is a setting of the backend ray, and the backend is {backend}"
+        )
+
+
+def _remove(places: Iterable[Path]) -> None:
+    """Remove what stacks kept while they trained."""
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others are still there
+            place.parent.rmdir()

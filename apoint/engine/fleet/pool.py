@@ -1,0 +1,229 @@
+"""The backends `pool` and `pool+stacked`: worker processes with one thread each.
+
+Workers are started when there is work for them and stay until `stop`. One that dies is replaced, and its
+group is reported as lost. `worker.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import types
+from collections import deque
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from apoint.data.loading import Kept
+from apoint.engine import environment
+from apoint.engine.fleet import worker
+from apoint.engine.fleet.backend import GroupLeft, GroupLost, Report
+from apoint.engine.fleet.sharing import wrap
+from apoint.engine.fleet.task import Group, silent
+from apoint.engine.fleet.work import Stacker
+from apoint.errors import ApointError, UsageError
+
+FAILED_STARTS = 5
+JOIN_SECONDS = 2.0
+_OWN = "apoint_user_"  # how the modules of files that the user named are called
+
+
+class Member:
+    """A worker as its parent sees it."""
+
+    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self.process, self.connection = process, connection
+        self.ready = False
+        self.group: Group | None = None
+        self.known: set[str] = set()
+        self.begun = time.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could take a group."""
+        return self.ready and self.group is None
+
+
+class Pool:
+    """Trains groups in worker processes.
+
+    Args:
+        workers: How many.
+        kept: The data that this process holds; it is shared with the workers.
+        files: Python files of the user's that register ingredients.
+        stacker: Trains several sessions in one computation.
+    """
+
+    catches_signals = False
+
+    def __init__(
+        self, workers: int, kept: Kept, files: tuple[str, ...] = (), stacker: Stacker | None = None
+    ) -> None:
+        self.capacity = workers
+        self.start_seconds: float | None = None
+        self._kept, self._files, self._stacker = kept, files, stacker
+        self._report: Report = silent
+        self._members: list[Member] = []
+        self._groups: deque[Group] = deque()
+        self._failed_starts = 0
+        self._context = multiprocessing.get_context("spawn")
+
+    @property
+    def processes(self) -> list[int]:
+        """The process numbers of the workers."""
+        return [member.process.pid for member in self._members if member.process.pid is not None]
+
+    def start(self, report: Report) -> None:
+        """See `Backend`; workers are started as groups come in."""
+        self._report = report
+
+    def submit(self, group: Group) -> None:
+        """See `Backend`."""
+        self._groups.append(group)
+        free = sum(member.group is None for member in self._members)
+        if free < len(self._groups) and len(self._members) < self.capacity:
+            self._start_worker()
+        self._hand_out()
+
+    def wait(self, seconds: float) -> None:
+        """Hear the workers."""
+        places: list[Any] = [member.connection for member in self._members]
+        if not places:
+            time.sleep(seconds)
+        for place in wait(places, seconds) if places else ():
+            member = next(member for member in self._members if member.connection is place)
+            self._hear(member)
+        self._hand_out()
+
+    def interrupt(self) -> None:
+        """See `Backend`."""
+        while self._groups:
+            self._report(GroupLeft(self._groups.popleft().number))
+        for member in self._members:
+            if member.group is not None:
+                self._send(member, worker.Stop())
+
+    def stop(self) -> None:
+        """See `Backend`; a worker leaves when its pipe ends."""
+        self._groups.clear()
+        for member in self._members:
+            member.connection.close()
+        deadline = time.monotonic() + JOIN_SECONDS
+        for member in self._members:
+            member.process.join(max(0.0, deadline - time.monotonic()))
+            if member.process.is_alive():
+                member.process.kill()
+                member.process.join()
+            member.process.close()
+        self._members.clear()
+
+    # -- workers -------------------------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        ours, theirs = self._context.Pipe()
+        follows_thread = threading.current_thread() is threading.main_thread()
+        arguments = (theirs, os.getpid(), follows_thread, self._stacker)
+        process = self._context.Process(target=worker.main, args=arguments, daemon=True)
+        with _without_main():
+            process.start()
+        theirs.close()
+        self._members.append(Member(process, ours))
+
+    def _hand_out(self) -> None:
+        """Give waiting groups to workers that are ready."""
+        for member in self._members:
+            if self._groups and member.idle:
+                member.group = self._groups.popleft()
+                self._send(member, self._job(member))
+
+    def _job(self, member: Member) -> worker.Job:
+        assert member.group is not None
+        gift = wrap(self._kept, member.known)
+        member.known |= gift.places
+        files, modules = registered_by(member.group)
+        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift)
+
+    def _send(self, member: Member, message: Any) -> None:
+        with contextlib.suppress(OSError):  # a worker that has died is noticed when it is heard
+            member.connection.send(message)
+
+    def _hear(self, member: Member) -> None:
+        try:
+            message = member.connection.recv()
+        except (EOFError, OSError):
+            self._bury(member)
+            return
+        if isinstance(message, worker.Ready):
+            self._welcome(member, message)
+            return
+        if isinstance(message, worker.ENDINGS):
+            member.group = None
+        self._report(message)
+
+    def _welcome(self, member: Member, message: worker.Ready) -> None:
+        if message.code != environment.code_hash():
+            raise UsageError(
+                "apoint's own code has changed since this process began, so that its replicas would not be "
+                "comparable; start the command again"
+            )
+        member.ready, self._failed_starts = True, 0
+        self.start_seconds = time.monotonic() - member.begun
+
+    def _bury(self, member: Member) -> None:
+        """A worker has died: report its group, and start another one if there is work."""
+        self._members.remove(member)
+        member.connection.close()
+        member.process.join()
+        reason = manner_of_death(member.process.exitcode)
+        member.process.close()
+        if not member.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= FAILED_STARTS:
+                raise ApointError(
+                    f"no worker process could be started: the last one {reason} before it was ready; train "
+                    "in this process with --engine loop"
+                )
+        if member.group is not None:
+            self._report(GroupLost(member.group.number, reason))
+        if self._groups and len(self._members) < self.capacity:
+            self._start_worker()
+
+
+def registered_by(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The user's files and modules that registered ingredients of the group's recipe."""
+    found = environment.foreign_modules(group.tasks[0].recipe.canonical())
+    files = [str(path.resolve()) for name, path in found.items() if name.startswith(_OWN)]
+    modules = [name for name in found if name != "__main__" and not name.startswith(_OWN)]
+    return tuple(files), tuple(modules)
+
+
+def manner_of_death(code: int | None) -> str:
+    """How a process ended, as the end of a sentence that begins with it."""
+    if code is None or code >= 0:
+        return f"left with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    perhaps = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
+    return f"was ended by {name}{perhaps}"
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the script that is running, so that a starting worker does not run it again.
+
+    A worker needs nothing of it, and a script that trains at its top level would train in every worker.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script

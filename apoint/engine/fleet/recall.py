@@ -1,0 +1,136 @@
+"""What is there already: a replica that has ended under the same key is taken as it is.
+
+The key is the one that training would write: code, data, recipe, seed, versions, threads, device. To know
+it, the data has to be read and split, but no model is built; so hundreds of replicas are looked up in a
+second or two. Whether a replica was trained alone or in a stack makes no difference to those who take it:
+both agree to the tolerance of `apoint.engine.stacked`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apoint.engine import environment
+from apoint.engine.api import Options, code_of, set_aside
+from apoint.engine.fleet.task import Ended, Task, silent
+from apoint.engine.replica import load_data, stream_seed
+from apoint.errors import StorageError, UsageError
+from apoint.store import Run
+from apoint.store.layout import LOCK, is_run_folder
+from apoint.store.lines import read_lines
+from apoint.store.lock import FileLock
+
+ENDED = ("finished", "diverged")
+STACKED = "arithmetic"  # the part of a key that only runs trained in a stack have
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a task is: `new`, `begun`, `busy`, `ended`, or `foreign` if its folder has another key.
+
+    Attributes:
+        state: One of these.
+        ended: How it ended, if it has.
+        differences: In what its key differs, if it does.
+        stacked: Whether it was trained in a stack; it cannot go on alone then, nor the other way round.
+    """
+
+    state: str
+    ended: Ended | None = None
+    differences: tuple[str, ...] = ()
+    stacked: bool = False
+
+
+def is_begun_alone(standing: Standing) -> bool:
+    """Whether a task has a run that can only go on alone."""
+    return standing.state == "begun" and not standing.stacked
+
+
+class Recall:
+    """Looks tasks up in the run folders.
+
+    What it finds of data and code is taken to hold as long as it lives: make one for each call.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.device = environment.choose_device(options.device)
+        self._recipes: dict[int, tuple[str, str]] = {}
+        self._data: dict[tuple[str, Path, int], str] = {}
+
+    def key(self, task: Task) -> dict[str, Any]:
+        """The key that training the task would write."""
+        fingerprint, code = self._recipe(task)
+        assert self.options.threads is not None
+        threads = self.options.threads
+        return environment.key(fingerprint, task.seed, self._fingerprint(task), self.device, threads, code)
+
+    def _recipe(self, task: Task) -> tuple[str, str]:
+        place = id(task.recipe)  # the task keeps it alive
+        if place not in self._recipes:
+            self._recipes[place] = (task.recipe.fingerprint, code_of(task.recipe, task.document.folder))
+        return self._recipes[place]
+
+    def _fingerprint(self, task: Task) -> str:
+        spec, folder = json.dumps(task.recipe.data, sort_keys=True, default=str), task.document.folder
+        place = (spec, folder, stream_seed(task.recipe, task.seed, "split"))
+        if place not in self._data:
+            data = load_data(task.recipe, task.seed, self.options.data_root, folder)
+            self._data[place] = data.fingerprint
+        return self._data[place]
+
+    def standing(self, task: Task) -> Standing:
+        """How far a task is."""
+        folder = task.folder(self.options.root)
+        if not is_run_folder(folder):
+            return Standing("new")
+        run = Run(folder)
+        state = run.state
+        if state == "running":
+            return Standing("busy")
+        try:
+            before = run.env.get("key")
+        except StorageError as error:
+            return Standing("foreign", differences=(str(error),))
+        if not isinstance(before, dict):
+            return Standing("foreign", differences=("there is no key in its env.json",))
+        stacked = STACKED in before
+        before = {part: value for part, value in before.items() if part != STACKED}
+        differing = environment.differences(before, self.key(task))
+        if differing:
+            return Standing("foreign", differences=tuple(differing))
+        if state not in ENDED:
+            return Standing("begun", stacked=stacked)
+        return Standing("ended", ended_by_record(task, run, cached=True), stacked=stacked)
+
+    def set_aside(self, task: Task, before: Standing) -> None:
+        """Rename the folder of a task, so that it can be trained anew; nothing is lost.
+
+        The folder's lock is held meanwhile, so that nobody can be training in it; and if it does not stand as
+        it did before, since another process has made it anew, it is left alone.
+        """
+        folder = task.folder(self.options.root)
+        with contextlib.suppress(UsageError, StorageError), FileLock(folder / LOCK):
+            if self.standing(task) == before:
+                set_aside(folder, silent)
+
+
+def ended_by_record(task: Task, run: Run, cached: bool) -> Ended:
+    """How a task ended, as its run folder tells."""
+    status = run.status
+    state = status.get("state")
+    assert state in ("finished", "diverged", "failed"), f"{run.folder} is {state}"
+    return Ended(task, run.folder, state, str(status.get("reason") or ""), _seconds(run, status), cached)
+
+
+def _seconds(run: Run, status: dict[str, Any]) -> float:
+    """The training time: from the status, or else from the last row that was logged."""
+    seconds = status.get("seconds")
+    if not isinstance(seconds, int | float):
+        rows = read_lines(run.folder / "metrics.jsonl")[0]
+        seconds = rows[-1].get("seconds", 0.0) if rows else 0.0
+    return float(seconds)

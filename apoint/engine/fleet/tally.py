@@ -1,0 +1,94 @@
+"""How far a fleet is, and how long it will probably take from here.
+
+The time left is the work left at the speed so far. Work is counted in replicas, weighted with what a replica
+of its recipe costs where that was measured; a replica that is half-way is half done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from apoint.engine.fleet.task import FleetMoment, Task
+
+
+class Tally:
+    """Counts what is done.
+
+    Args:
+        tasks: Those to train.
+        cached: How many more were there already.
+        clock: Tells the seconds.
+    """
+
+    def __init__(
+        self, tasks: Iterable[Task], cached: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tasks = list(tasks)
+        self._weights = {id(task): 1.0 for task in self._tasks}
+        self._shares = dict.fromkeys(self._weights, 0.0)
+        self._inherited = dict.fromkeys(self._weights, 0.0)
+        self._running: set[int] = set()
+        self._clock, self._begun = clock, clock()
+        self._trained_from: float | None = None
+        self.done = self.cached = cached
+        self.total = cached + len(self._weights)
+        self.failed = 0
+
+    def weigh(self, seconds: Callable[[Task], float | None]) -> None:
+        """Count tasks by what they cost, if that is known of all."""
+        known = {id(task): seconds(task) for task in self._tasks}
+        if all(known.values()):
+            self._weights = {place: value or 1.0 for place, value in known.items()}
+
+    def begin(self, tasks: Iterable[Task]) -> None:
+        """These tasks are in training from now on."""
+        self._running |= {id(task) for task in tasks}
+        if self._trained_from is None:
+            self._trained_from = self._clock()
+
+    def pause(self, tasks: Iterable[Task]) -> None:
+        """These tasks are not in training any more."""
+        self._running -= {id(task) for task in tasks}
+
+    def inherit(self, task: Task, share: float) -> None:
+        """A task had come so far before."""
+        self._shares[id(task)] = self._inherited[id(task)] = share
+
+    def step(self, task: Task, share: float) -> None:
+        """A task has come so far."""
+        self._shares[id(task)] = share
+        self._inherited[id(task)] = min(self._inherited[id(task)], share)
+
+    def end(self, task: Task, failed: bool = False) -> None:
+        """A task has ended."""
+        self.pause([task])
+        self._shares[id(task)] = 1.0
+        self.done += 1
+        self.failed += failed
+
+    def moment(self) -> FleetMoment:
+        """Where the fleet stands."""
+        whole = sum(self._weights.values())
+        reached = sum(weight * self._shares[place] for place, weight in self._weights.items())
+        return FleetMoment(
+            done=self.done,
+            total=self.total,
+            cached=self.cached,
+            failed=self.failed,
+            running=len(self._running),
+            seconds=self._clock() - self._begun,
+            remaining_seconds=self._remaining(whole - reached),
+            progress=reached / whole if whole else 1.0,
+        )
+
+    def _remaining(self, left: float) -> float | None:
+        if self.done == self.total:
+            return 0.0
+        if self._trained_from is None:
+            return None
+        gained = sum(
+            weight * (self._shares[place] - self._inherited[place]) for place, weight in self._weights.items()
+        )
+        spent = self._clock() - self._trained_from
+        return left / gained * spent if gained > 0 else None

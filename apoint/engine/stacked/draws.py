@@ -1,0 +1,67 @@
+"""The generators of a stack: one for each replica, in the very state it would have if trained alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from apoint.data import streams
+from apoint.engine.stacked.errors import CannotStackError
+
+
+class Draws:
+    """One generator for each replica, seeded anew for each part of each step.
+
+    Seeding costs as much as a small operation, so it waits for the first draw; most models draw nothing.
+
+    Args:
+        seeds: The seed of each replica's stream `dropout`.
+        device: Where the model draws.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self.seeds, self.device = list(seeds), device
+        self._generators = [torch.Generator(device) for _ in self.seeds]
+        self._pending: tuple[int, int] | None = None
+
+    def begin(self, step: int, part: int) -> None:
+        """From here on draws belong to this part of this step; see `apoint.engine.step.reseed`."""
+        self._pending = step, part
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """The generators, in the order of the replicas."""
+        if self._pending is not None:
+            for generator, seed in zip(self._generators, self.seeds, strict=True):
+                generator.manual_seed(streams.key(seed, "dropout", *self._pending))
+            self._pending = None
+        return self._generators
+
+    @contextmanager
+    def as_default(self, row: int) -> Iterator[None]:
+        """PyTorch's own generator in the state of one replica's, for functions that take no generator."""
+        default, own = default_generator(self.device), self.generators[row]
+        before = default.get_state()
+        default.set_state(own.get_state())
+        try:
+            yield
+            own.set_state(default.get_state())
+        finally:
+            default.set_state(before)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with some of the replicas."""
+        self.seeds = [self.seeds[row] for row in rows]
+        self._generators = [self._generators[row] for row in rows]
+
+
+def default_generator(device: torch.device) -> torch.Generator:
+    """The generator that PyTorch draws from on a device if it is given none."""
+    if device.type == "cpu":
+        return torch.default_generator
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    raise CannotStackError(f"its model draws random numbers, and on {device.type} they cannot be shared out")

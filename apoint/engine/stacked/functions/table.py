@@ -1,0 +1,101 @@
+"""Which functions are taken over, and the mode that finds their calls in a model's code."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from apoint.engine.stacked.draws import Draws
+from apoint.engine.stacked.errors import CannotStackError
+from apoint.engine.stacked.lifting import Lifted
+
+Function = Callable[..., Any]
+TABLE: dict[Function, Callable[..., Any]] = {}
+"""From a function of PyTorch to its stacked form, called with the scene and the function's own arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a stacked form needs beside its arguments.
+
+    Attributes:
+        lifted: The computation under way.
+        draws: The generators of the replicas.
+        faithful: Whether every result is laid out in memory as for a replica alone. Draws fill memory from
+            end to end, so that the layout decides which number goes where. Otherwise results are laid out as
+            is fastest, and draws assume what nearly every model has alone: images channels-last, and
+            everything else row by row.
+    """
+
+    lifted: Lifted
+    draws: Draws
+    faithful: bool = False
+
+
+def stacked_form(*functions: Function | None) -> Callable[[Function], Function]:
+    """Decorator: the stacked form of some functions; `None` stands for one that this PyTorch lacks."""
+
+    def enter(form: Function) -> Function:
+        for function in functions:
+            if function is not None:
+                TABLE[function] = form
+        return form
+
+    return enter
+
+
+class Interception(TorchFunctionMode):
+    """While it is entered, calls of the functions in the table are computed by their stacked forms."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self.scene = scene
+
+    def __torch_function__(
+        self,
+        func: Function,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        form = TABLE.get(func)
+        if form is not None and self.scene.lifted.is_innermost:
+            return form(self.scene, *args, **(kwargs or {}))
+        if func in _COMPOSED:
+            with self:
+                return _unguarded(func)(*args, **(kwargs or {}))
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+_COMPOSED = {F.multi_head_attention_forward}
+"""Functions written in Python whose inner calls are to be intercepted too."""
+
+
+@functools.cache
+def _unguarded(function: types.FunctionType) -> Function:
+    """A function of `torch.nn.functional` that no longer offers itself to a mode, but its inner calls do."""
+    guards = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    surroundings = {**function.__globals__, **dict.fromkeys(guards, _says_no)}
+    made = types.FunctionType(
+        function.__code__, surroundings, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _says_no(*_: Any) -> bool:
+    return False
+
+
+def refuse_autocast(tensor: Tensor) -> None:
+    """Refuse automatic mixed precision, whose casts `vmap` leaves out without a word."""
+    if torch.is_autocast_enabled(tensor.device.type):
+        raise CannotStackError("its model uses autocast, which vmap does not follow in every operation")

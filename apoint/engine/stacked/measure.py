@@ -1,0 +1,112 @@
+"""Evaluation of a stack: the metrics of all replicas on a split, the same as `engine.measure` gives for each.
+
+Axis letters: R replicas, b examples of a part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from apoint.data import Split, Task
+from apoint.engine.measure import BATCH, _regression_metrics, evaluating, predictions
+from apoint.engine.stacked.batches import is_shared
+from apoint.engine.stacked.quick_losses import ClassByClass
+from apoint.engine.stacked.stack import Stack
+from apoint.nn import cross_entropy
+
+ROWS = 1 << 12
+"""At most so many examples at a time, of all replicas together; but not fewer than SMALLEST of each."""
+SMALLEST = 64
+
+
+@dataclass
+class _Tally:
+    """Sums over examples, [R] each in float64, by the name of what was summed."""
+
+    task: Task
+    num_replicas: int
+    count: int = 0
+    answers: int = 0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, name: str, values: Tensor) -> None:
+        """Add values of all replicas' examples, replica by replica."""
+        total_R = values.reshape(self.num_replicas, -1).double().sum(1).cpu()
+        self.sums[name] = self.sums[name] + total_R if name in self.sums else total_R
+
+    def metrics(self, row: int, targets: Tensor) -> dict[str, float]:
+        """The metrics of one replica; see `engine.measure.evaluate`."""
+        mean = float(self.sums["loss"][row]) / self.count
+        if self.task == "regression":
+            return {"loss": mean, **_regression_metrics(float(self.sums["squares"][row]), targets)}
+        metrics = {"loss": mean, "accuracy": float(self.sums["correct"][row]) / self.answers}
+        if self.task == "language":
+            metrics["bits_per_character"] = float(self.sums["nats"][row]) / self.count / math.log(2)
+        return metrics
+
+
+def stacked_evaluate(
+    stack: Stack, split: Literal["train", "validation", "test"], average: bool = False
+) -> list[dict[str, float]]:
+    """The metrics of each replica on its own split of this name.
+
+    Args:
+        stack: The replicas.
+        split: Which split.
+        average: Take the moving averages of the weights and running statistics instead of these.
+    """
+    first = stack.replicas[0]
+    splits = [replica.data.splits[split] for replica in stack.replicas]
+    tally = _Tally(first.data.facts.task, stack.num_replicas)
+    leaves = stack.parameters.leaves
+    own = stack.model.tensors
+    if average:
+        assert stack.average is not None
+        leaves = stack.parameters.named(stack.average)
+        stack.model.tensors = {**own, **stack.average_buffers}
+    try:
+        with evaluating(stack.model.template):
+            for x, y, shared in _parts(stack, splits):
+                _measure(stack, tally, leaves, x, y, shared)
+    finally:
+        stack.model.tensors = own
+    return [tally.metrics(row, one.targets) for row, one in enumerate(splits)]
+
+
+def _parts(stack: Stack, splits: list[Split]) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Inputs and targets [R, b, …], part by part; inputs [b, …] where all replicas see the same."""
+    size = min(BATCH, max(SMALLEST, ROWS // len(splits)))
+    device, prepare = stack.stream.device, stack.stream.prepare
+    shared = is_shared(splits)
+    for start in range(0, len(splits[0]), size):
+        rows = slice(start, start + size)
+        if shared:
+            x, y = splits[0].inputs[rows].to(device), splits[0].targets[rows].to(device)
+            y = y.expand(len(splits), *y.shape)
+            x = x if prepare.alike else x.expand(len(splits), *x.shape)
+        else:
+            x = torch.stack([split.inputs[rows] for split in splits]).to(device)
+            y = torch.stack([split.targets[rows] for split in splits]).to(device)
+        yield prepare(x), y, shared and prepare.alike
+
+
+def _measure(
+    stack: Stack, tally: _Tally, leaves: Mapping[str, Tensor], x: Tensor, y: Tensor, shared: bool
+) -> None:
+    outputs, y = stack.model(x, leaves, shared).flatten(0, 1), y.flatten(0, 1)
+    with ClassByClass():
+        tally.add("loss", stack.replicas[0].loss(outputs, y))
+        if tally.task == "language":  # whatever the loss, a character costs its negative log-likelihood
+            tally.add("nats", cross_entropy(outputs, y))
+    tally.count += len(y) // stack.num_replicas
+    tally.answers += y.numel() // stack.num_replicas
+    if tally.task == "regression":
+        tally.add("squares", (outputs.reshape(y.shape) - y).double().square())
+    else:
+        tally.add("correct", predictions(outputs) == y)

@@ -1,0 +1,49 @@
+"""How much memory a stack will take, before it is made."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from apoint.engine.replica import Replica, borrowed_randomness
+
+
+def predicted_memory(replica: Replica, num_replicas: int) -> int:
+    """The bytes that a stack of so many replicas like this one takes beside the data, roughly.
+
+    Each replica and its row in the stack both hold weights, gradients, the optimizer's memory and, if there
+    is one, the moving average; a further gradient is in flight. To these come buffers, and what autograd
+    keeps of a forward pass, which is measured on one part of a batch of this replica and counted one and a
+    half times, since gradients of activations live beside them.
+
+    Args:
+        replica: A replica as `assemble` made it; it is left as it was.
+        num_replicas: How many there will be.
+    """
+    weights_P = replica.parameters.weights_P
+    copies = 2 + len(replica.optimizer.rule.slots) + (replica.average_P is not None)
+    parameters = weights_P.numel() * weights_P.element_size() * (2 * copies + 1)
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in replica.model.buffers())
+    return num_replicas * (parameters + 3 * buffers + _activations(replica) * 3 // 2)
+
+
+def _activations(replica: Replica) -> int:
+    """The bytes that autograd keeps of one forward pass, each piece of memory counted once."""
+    index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[0]
+    x, y = replica.stream.batch(index_b, 0, 0.0)
+    model = copy.deepcopy(replica.model).train()
+    known = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    sizes = {x.untyped_storage().data_ptr(): x.numel() * x.element_size()}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with borrowed_randomness(0), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = replica.loss(model(x), y).sum()  # held, so that no memory is given to two tensors in turn
+    del loss
+    return sum(sizes.values())

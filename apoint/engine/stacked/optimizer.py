@@ -1,0 +1,151 @@
+"""One update of all replicas, with hyper-parameters that may differ between them.
+
+Axis letters: R replicas, P parameters of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apoint.engine.flat import CHUNK
+from apoint.engine.native import Kernel, applies, kernel_of
+from apoint.engine.stacked.parameters import Parts, StackedParameters
+from apoint.optim import Rule
+
+Hyper = Mapping[str, Any]
+_WITHOUT_DECAY = {"weight_decay": 0.0, "l2": 0.0}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of one part that stays in the cache: rows of it, and columns if a row alone is too long."""
+
+    exempt: bool
+    rows: slice
+    columns: slice
+
+
+class StackedOptimizer:
+    """An update rule applied to all replicas, block by block; its memory is kept block by block too.
+
+    Args:
+        rule: The rule, which all replicas share.
+        parameters: What it updates.
+    """
+
+    def __init__(self, rule: Rule, parameters: StackedParameters) -> None:
+        self.rule, self.parameters = rule, parameters
+        self.kernel = kernel_of(rule, parameters.weights[0])
+        self._begin()
+
+    def _begin(self) -> None:
+        # A kernel passes over the memory once, so that blocks would only cost it calls.
+        size = CHUNK if self.kernel is None else max(part.numel() for part in self.parameters.weights)
+        self.blocks = list(_blocks(self.parameters.weights, size))
+        self.memory = [self.rule.init(_piece(self.parameters.weights, block)) for block in self.blocks]
+
+    @torch.no_grad()
+    def update(self, gradients: Parts, step: int, hypers: Sequence[Hyper]) -> None:
+        """One update; `step` counts from 1, and `hypers` holds each replica's hyper-parameters, in order.
+
+        One mapping may stand for all replicas.
+        """
+        for number, block in enumerate(self.blocks):
+            weights, gradient = _piece(self.parameters.weights, block), _piece(gradients, block)
+            own = hypers if len(hypers) == 1 else hypers[block.rows]
+            if block.exempt:
+                own = [{**hyper, **_WITHOUT_DECAY} for hyper in own]
+            self._update(number, weights, gradient, step, own)
+
+    def _update(
+        self, number: int, weights: Tensor, gradient: Tensor, step: int, hypers: Sequence[Hyper]
+    ) -> None:
+        memory, alike = self.memory[number], all(hyper == hypers[0] for hyper in hypers)
+        kernel = self.kernel if self.kernel and all(map(applies, hypers)) else None
+        if kernel and alike:
+            kernel(weights, gradient, memory, step, hypers[0])
+        elif kernel:
+            _row_by_row(kernel, weights, gradient, memory, step, hypers)
+        else:
+            hyper = hypers[0] if alike else _as_columns(hypers, gradient, self.rule)
+            self.memory[number] = self.rule.apply_(gradient, memory, weights, step, hyper)
+
+    def state(self) -> dict[str, Parts]:
+        """The rule's memory, each slot laid out as the parameters are."""
+        return {slot: self._gathered(slot) for slot in self.memory[0]}
+
+    def _gathered(self, slot: str) -> Parts:
+        weights = self.parameters.weights
+        parts = torch.empty_like(weights[0]), torch.empty_like(weights[1])
+        for block, memory in zip(self.blocks, self.memory, strict=True):
+            _piece(parts, block).copy_(memory[slot])
+        return parts
+
+    def of_row(self, row: int) -> dict[str, Tensor]:
+        """One replica's part of the memory, each slot laid out as its flat buffer."""
+        own = [
+            {slot: values[row - block.rows.start] for slot, values in memory.items()}
+            for block, memory in zip(self.blocks, self.memory, strict=True)
+            if block.rows.start <= row < block.rows.stop
+        ]
+        return {slot: torch.cat([piece[slot] for piece in own]) for slot in self.memory[0]}
+
+    def restore(self, state: Mapping[str, Parts]) -> None:
+        """Take over a memory that `state` gave, of as many replicas as there are now."""
+        self._begin()
+        for block, memory in zip(self.blocks, self.memory, strict=True):
+            for slot, parts in state.items():
+                memory[slot] = _piece(parts, block).clone()
+
+
+def _blocks(parts: Parts, size: int) -> Iterator[Block]:
+    for exempt, part in ((False, parts[0]), (True, parts[1])):
+        num_rows, length = part.shape
+        if length == 0:
+            continue
+        height = max(1, size // length)
+        for first in range(0, num_rows, height):
+            for start in range(0, length, length if height > 1 else size):
+                end = length if height > 1 else min(start + size, length)
+                yield Block(exempt, slice(first, min(first + height, num_rows)), slice(start, end))
+
+
+def _piece(parts: Parts, block: Block) -> Tensor:
+    return parts[block.exempt][block.rows, block.columns]
+
+
+def _row_by_row(
+    kernel: Kernel,
+    weights: Tensor,
+    gradient: Tensor,
+    memory: dict[str, Tensor],
+    step: int,
+    hypers: Sequence[Hyper],
+) -> None:
+    """The kernel, which takes plain numbers only, for each run of rows with the same ones."""
+    first = 0
+    for row in range(1, len(hypers) + 1):
+        if row < len(hypers) and hypers[row] == hypers[first]:
+            continue
+        rows = slice(first, row)
+        own = {slot: values[rows] for slot, values in memory.items()}
+        kernel(weights[rows], gradient[rows], own, step, hypers[first])
+        first = row
+
+
+def _as_columns(hypers: Sequence[Hyper], like: Tensor, rule: Rule) -> dict[str, Any]:
+    """Hyper-parameters with one value for each row where they differ, [R, 1] in the gradient's type."""
+    columns: dict[str, Any] = {}
+    for name, value in hypers[0].items():
+        values = [hyper[name] for hyper in hypers]
+        if all(other == value for other in values):
+            columns[name] = value
+            continue
+        assert name in rule.per_replica, name
+        columns[name] = torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]
+    return columns

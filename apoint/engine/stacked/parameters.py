@@ -1,0 +1,97 @@
+"""The trainable parameters of all replicas: one row for each in two buffers, decayed and exempt.
+
+What `apoint.engine.flat` does for one replica, with an axis of replicas in front. The two parts are buffers
+of their own, so that an update rule with or without decay is one operation on contiguous memory.
+
+Axis letters: R replicas, P parameters of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from apoint.engine.flat import FlatParameters, Slot
+
+Parts = tuple[Tensor, Tensor]
+"""Values of all replicas laid out as the parameters are, [R, P] each: those that decay, and the exempt."""
+
+
+class StackedParameters:
+    """The parameters of R models of one structure, and their gradients.
+
+    Attributes:
+        weights: The parameters.
+        gradients: Their gradients.
+        leaves: The parameters by name, [R, *shape], each a view that autograd takes for a variable.
+    """
+
+    def __init__(self, replicas: Sequence[FlatParameters]) -> None:
+        first = replicas[0]
+        self.slots, self.boundary = first.slots, first.boundary
+        self.weights = self.split(torch.stack([one.weights_P for one in replicas]))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.gradients: Parts = (torch.zeros_like(self.weights[0]), torch.zeros_like(self.weights[1]))
+        self.leaves = {name: view.requires_grad_() for name, view in self.named(self.weights).items()}
+        self._gradient_views = list(self.named(self.gradients).values())
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self.weights[0])
+
+    def split(self, values_RP: Tensor) -> Parts:
+        """The two parts, of rows laid out as one replica's flat buffer."""
+        return values_RP[:, : self.boundary].contiguous(), values_RP[:, self.boundary :].contiguous()
+
+    def row(self, parts: Parts, row: int) -> Tensor:
+        """One replica's values, laid out as its flat buffer."""
+        return torch.cat([part[row] for part in parts])
+
+    def named(self, parts: Parts) -> dict[str, Tensor]:
+        """Values laid out like the parameters, as views [R, *shape] by name."""
+        return {slot.name: self._view(parts, slot) for slot in self.slots}
+
+    def _view(self, parts: Parts, slot: Slot) -> Tensor:
+        exempt = slot.start >= self.boundary
+        part, start = parts[exempt], slot.start - self.boundary * exempt
+        size, stride = (len(part), *slot.size), (part.shape[1], *slot.stride)
+        return part.as_strided(size, stride, part.storage_offset() + start)
+
+    @torch.no_grad()
+    def receive(self, gradients: Sequence[Tensor | None], add: bool) -> None:
+        """Take over the gradients of the leaves, or add them; a leaf that took no part has gradient 0."""
+        pairs = list(zip(self._gradient_views, gradients, strict=True))
+        views = [view for view, gradient in pairs if gradient is not None]
+        given = [gradient for gradient in gradients if gradient is not None]
+        if add:
+            torch._foreach_add_(views, given)
+            return
+        torch._foreach_copy_(views, given)
+        for view, gradient in pairs:
+            if gradient is None:
+                view.zero_()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with some of the replicas."""
+        gradients = chosen(self.gradients, rows)
+        self.weights = chosen(self.weights, rows)
+        self._prepare()
+        for mine, kept in zip(self.gradients, gradients, strict=True):
+            mine.copy_(kept)
+
+    def culprit(self, row: int) -> str | None:
+        """The first parameter of a replica whose gradient is not finite."""
+        for slot, view in zip(self.slots, self._gradient_views, strict=True):
+            if not torch.isfinite(view[row]).all():
+                return slot.name
+        return None
+
+
+def chosen(parts: Parts, rows: Sequence[int]) -> Parts:
+    """Copies of some rows of both parts."""
+    index = torch.tensor(rows, dtype=torch.int64, device=parts[0].device)
+    return parts[0].index_select(0, index), parts[1].index_select(0, index)

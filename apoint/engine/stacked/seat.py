@@ -1,0 +1,70 @@
+"""One replica's seat in a stack: its record, its progress and its ending; the stack computes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from apoint.engine.loop import Cadence, Progress, Trainer
+from apoint.engine.replica import Replica
+from apoint.engine.step import NonFiniteError
+from apoint.store import RunWriter
+
+
+class Seat(Trainer):
+    """What a `Trainer` writes of one replica, without its steps and measurements, which come from a stack.
+
+    Attributes:
+        ending: How it ended and why, once it has: `finished`, `diverged`, `interrupted` or `failed`.
+    """
+
+    def __init__(
+        self, replica: Replica, writer: RunWriter, cadence: Cadence, say: Callable[[str], None]
+    ) -> None:
+        super().__init__(replica, writer, cadence, lambda moment: None, say)
+        self.ending: tuple[str, str] | None = None
+
+    def stepped(self, loss: float) -> None:
+        """Note a step and its loss; the training loss is recorded when its time has come."""
+        progress = self.progress
+        progress.step += 1
+        progress.loss_sum += loss
+        progress.loss_count += 1
+        if self.is_last or progress.step % self.log_every == 0:
+            self._log_training()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the last step has been made."""
+        return self.progress.step == self.total_steps
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return self.is_last or self.progress.step % self.evaluate_every == 0
+
+    def measured(self, values: dict[str, dict[str, float]]) -> None:
+        """Record what was measured, split by split; may end the run before its time."""
+        for split, metrics in values.items():
+            self._record(split, metrics)
+        self._sync()
+        self._consider_stopping()
+
+    def diverged(self, error: NonFiniteError) -> None:
+        """Record that the loss or the gradient was not finite."""
+        self.writer.event("diverged", step=error.step, tensor=error.tensor, examples=error.examples)
+
+    def beat(self) -> None:
+        """Say that the run is alive."""
+        self.writer.heartbeat(self.progress.step, self.total_steps)
+
+    def resume(self, progress: Progress) -> None:
+        """Go on from a progress that a checkpoint of the stack kept."""
+        self.progress = progress
+
+    def close(self, state: str, reason: str = "") -> None:
+        """Leave a status that says how it ended, and let go of the folder."""
+        step, total = self.progress.step, self.total_steps
+        self.ending = state, reason
+        self.writer.event("end", state=state, step=step, reason=reason)
+        self.writer.sync()
+        self.writer.status(state, step=step, total_steps=total, reason=reason)
+        self.writer.close()

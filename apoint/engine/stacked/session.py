@@ -1,0 +1,254 @@
+"""Stacked training of several sessions: what `Session.run` does for one replica, for a group of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from apoint.data import Data
+from apoint.engine import checkpoint, environment
+from apoint.engine.api import Session
+from apoint.engine.arithmetic import exact_arithmetic
+from apoint.engine.checkpoint import Checkpoint
+from apoint.engine.replica import Replica, borrowed_randomness, rehearse
+from apoint.engine.signals import TrainingInterruptedError, listening
+from apoint.engine.stacked.allocation import keep_freed_memory
+from apoint.engine.stacked.errors import CannotStackError
+from apoint.engine.stacked.seat import Seat
+from apoint.engine.stacked.stack import Stack
+from apoint.engine.stacked.trainer import StackMoment, StackTrainer
+from apoint.errors import ApointError, StorageError, UsageError
+from apoint.store import Run, RunWriter
+
+ARITHMETIC = {"arithmetic": "stacked"}
+"""What the key of a stacked run has beside a solo run's: they agree to a tolerance only."""
+
+
+Endings = dict[str, tuple[str, str]]
+"""How runs ended, and why, by the names of their folders."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one session ended.
+
+    Attributes:
+        run: Its run.
+        state: `finished` or `diverged`.
+        reason: Why it diverged; empty if it did not.
+        cached: Whether it was finished before.
+    """
+
+    run: Run
+    state: str
+    reason: str = ""
+    cached: bool = False
+
+
+@dataclass
+class _Member:
+    """A session with its replica and the key of its run."""
+
+    session: Session
+    replica: Replica
+    key: dict[str, Any]
+    differing: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.session.folder.name
+
+    def open(self, contexts: ExitStack) -> Seat:
+        """Take a seat: the run folder is held until the contexts end."""
+        session = self.session
+        if session.options.fresh:
+            session._set_aside()
+        writer = contexts.enter_context(session._open(self.key, self.replica.data.notes))
+        return Seat(self.replica, writer, session.cadence, session._aloud(writer))
+
+
+def stack_session(
+    sessions: Sequence[Session],
+    folder: Path,
+    watch: Callable[[StackMoment], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[Outcome]:
+    """Train the replicas of several sessions in one computation, or go on with them.
+
+    Runs that are finished are taken as they are, also if they were trained alone. A stack that was left goes
+    on from its checkpoint, and those of its replicas that had ended stay as they ended.
+
+    Args:
+        sessions: Sessions of one structure with the same options; see `check_alike`.
+        folder: Where checkpoints of the whole stack go; the same for the same sessions.
+        watch: Called now and then with where training stands.
+        say: Called with sentences that the user should read.
+
+    Returns:
+        How each session ended, in their order.
+
+    Raises:
+        CannotStackError: They cannot share a stack; nothing was written, and each can be trained alone.
+        TrainingInterruptedError: Training was asked to stop, and left a checkpoint.
+    """
+    say = say or (lambda sentence: None)
+    threads, device = sessions[0].threads, sessions[0].device
+    if any((session.threads, session.device) != (threads, device) for session in sessions):
+        raise CannotStackError("they are to be trained with different threads or on different devices")
+    names = [session.folder.name for session in sessions]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CannotStackError(f"{twice} is among them twice")
+    keep_freed_memory()
+    with exact_arithmetic(threads, device), borrowed_randomness(0):
+        members = _assemble(sessions)
+        outcomes = {member.name: _finished(member) for member in members}
+        left = [member for member in members if outcomes[member.name] is None]
+        group = _Group(folder, watch or (lambda moment: None), say)
+        endings = group.run(left) if left else {}
+    return [
+        outcomes[member.name] or Outcome(Run(member.session.folder), *endings[member.name])
+        for member in members
+    ]
+
+
+def _assemble(sessions: Sequence[Session]) -> list[_Member]:
+    """The replicas; those with the same data share it."""
+    members: list[_Member] = []
+    data: dict[str, Data] = {}
+    for session in sessions:
+        replica = session.assemble()
+        replica.data = replica.stream.data = data.setdefault(replica.data.fingerprint, replica.data)
+        key = {**session._key(replica), **ARITHMETIC}
+        earlier = session.earlier_key if not session.options.fresh else None
+        differing = environment.differences({**earlier, **ARITHMETIC}, key) if earlier else []
+        members.append(_Member(session, replica, key, differing))
+    rehearse(members[0].replica)
+    return members
+
+
+def _finished(member: _Member) -> Outcome | None:
+    """The outcome of a run that is finished already; refuses a run that cannot be gone on with here."""
+    session = member.session
+    if session.options.fresh or not session.earlier_key:
+        return None
+    if member.differing and not session.options.inexact:
+        raise UsageError(
+            f"{session.folder} holds a run under another key: {'; '.join(member.differing)}. Train anew with "
+            "--fresh (the old folder is kept aside), or go on all the same with --inexact"
+        )
+    if Run(session.folder).state == "finished":
+        return Outcome(Run(session.folder), "finished", cached=True)
+    if "arithmetic" not in session.earlier_key:
+        raise CannotStackError(f"{member.name} was begun alone, and has to go on alone")
+    return None
+
+
+@dataclass
+class _Group:
+    """The members of one stack on their way from wherever they are to the end."""
+
+    folder: Path
+    watch: Callable[[StackMoment], None]
+    say: Callable[[str], None]
+
+    def run(self, members: Sequence[_Member]) -> Endings:
+        """Train to the end those that have not ended; returns how each ended."""
+        saved = self._saved(members)
+        endings: Endings = {}
+        if saved is not None:
+            endings = {name: (state, reason) for name, (state, reason) in saved.state["endings"].items()}
+        by_name = {member.name: member for member in members}
+        names = list(saved.state["present"]) if saved is not None else list(by_name)
+        waiting = [by_name[name] for name in names if name in by_name]
+        if waiting:
+            endings = self._train(waiting, saved)
+        for member in members:
+            _close_again(member, *endings[member.name])
+        return endings
+
+    def _saved(self, members: Sequence[_Member]) -> Checkpoint | None:
+        """The checkpoint to go on from, if there is one."""
+        if any(member.session.options.fresh for member in members):
+            shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+            return None
+        saved = checkpoint.newest(self.folder, self.say)
+        if saved is None:
+            return None
+        known = {*saved.state["present"], *saved.state["endings"]}
+        strange = [member.name for member in members if member.name not in known]
+        if strange:
+            raise StorageError(f"{self.folder} holds the checkpoint of a stack without {strange[0]}")
+        return saved
+
+    def _train(self, waiting: Sequence[_Member], saved: Checkpoint | None) -> Endings:
+        stack = Stack([member.replica for member in waiting])
+        for note in dict.fromkeys(note for member in waiting for note in member.replica.data.notes):
+            self.say(note)
+        with ExitStack() as contexts:
+            seats = [member.open(contexts) for member in waiting]
+            trainer = StackTrainer(stack, seats, self.folder, self.watch, self.say)
+            if saved is not None:
+                trainer.restore(_of(saved, [member.name for member in waiting]))
+                self.say(f"going on from step {saved.step} of {trainer.total_steps}, {len(seats)} replicas")
+            for member, seat in zip(waiting, seats, strict=True):
+                _announce(member, seat, resumed=saved is not None)
+            _to_the_end(trainer)
+            return trainer.endings
+
+
+def _of(saved: Checkpoint, names: Sequence[str]) -> Checkpoint:
+    """A stack's checkpoint with only those rows whose members are still on their way."""
+    present = list(saved.state["present"])
+    if list(names) == present:
+        return saved
+    rows = torch.tensor([present.index(name) for name in names])
+    tensors = {
+        group: {name: tensor[rows] for name, tensor in values.items()}
+        for group, values in saved.tensors.items()
+    }
+    kept = {name: saved.state["present"][name] for name in names}
+    return Checkpoint(saved.step, tensors, {**saved.state, "present": kept})
+
+
+def _announce(member: _Member, seat: Seat, resumed: bool) -> None:
+    step, exact = seat.progress.step, not member.differing
+    if resumed:
+        seat.writer.event("resume", step=step, exact=exact, differences=member.differing)
+    else:
+        seat.writer.event("start")
+    seat.writer.status("running", step=step, total_steps=seat.total_steps)
+
+
+def _to_the_end(trainer: StackTrainer) -> None:
+    """Run the loop and leave a status in each run folder that says how it ended, whatever happens."""
+
+    def close(state: str, reason: str) -> None:
+        for seat in trainer.seats:
+            if seat.ending is None:
+                seat.close(state, reason)
+
+    try:
+        with listening() as stop:
+            trainer.run(stop)
+    except TrainingInterruptedError as interruption:
+        close("interrupted", str(interruption))
+        raise
+    except (ApointError, OSError, RuntimeError) as error:
+        close("failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _close_again(member: _Member, state: str, reason: str) -> None:
+    """Close the record of a replica that had left its stack when the process was killed before it said so."""
+    if Run(member.session.folder).state == state:
+        return
+    with RunWriter.open(member.session.folder) as writer:
+        writer.event("end", state=state, reason=reason)
+        writer.status(state, reason=reason)

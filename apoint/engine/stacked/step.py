@@ -1,0 +1,119 @@
+"""One training step of a stack: batch, forward, backward, guard, clip, update; the twin of `engine.step`.
+
+Axis letters: R replicas, B examples of an update, b examples of a part of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apoint.engine.stacked.model import losses_of
+from apoint.engine.stacked.parameters import Parts
+from apoint.engine.stacked.stack import Stack
+from apoint.engine.step import NonFiniteError
+from apoint.optim import clipping
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step made, by the numbers of the members.
+
+    Attributes:
+        losses: The batch's mean loss before the update, of those that made it.
+        failures: Those whose loss or gradient was not finite; they have left the stack before the update.
+    """
+
+    losses: dict[int, float]
+    failures: Mapping[int, NonFiniteError] = field(default_factory=dict)
+
+
+def stacked_step(stack: Stack, step: int) -> Stepped:
+    """Make update number `step`, counted from 0, of all replicas; see `training_step`."""
+    progress = step / stack.replicas[0].horizon.total_steps
+    stack.turn_knobs(progress)
+    index_RB = stack.stream.indices(step)
+    losses = _accumulate(stack, index_RB, step, progress)
+    failures = guard(stack, step, losses, index_RB)
+    kept = [row for row in range(stack.num_replicas) if row not in failures]
+    made = Stepped(
+        {stack.members[row]: losses[row] for row in kept},
+        {stack.members[row]: error for row, error in failures.items()},
+    )
+    if failures:
+        stack.keep(kept)
+    if kept:
+        gradients = clipped(stack, stack.limits(progress))
+        stack.optimizer.update(gradients, step + 1, stack.hypers(progress))
+        follow_average(stack, progress)
+    return made
+
+
+def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> list[float]:
+    """The gradients of a step into the stack's buffers; returns the losses."""
+    batch_size, leaves, loss = index_RB.shape[1], stack.parameters.leaves, stack.replicas[0].loss
+    losses = [0.0] * stack.num_replicas
+    for part, index_Rb in enumerate(index_RB.tensor_split(stack.replicas[0].recipe.accumulate, dim=1)):
+        stack.draws.begin(step, part)
+        x, y = stack.stream.batch(index_Rb, step, progress)
+        partial_R = losses_of(stack.model, leaves, loss, x, y).sum(1) / batch_size
+        gradients = torch.autograd.grad(partial_R.sum(), list(leaves.values()), allow_unused=True)
+        stack.parameters.receive(gradients, add=part > 0)
+        losses = [total + value for total, value in zip(losses, partial_R.tolist(), strict=True)]
+    return losses
+
+
+def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dict[int, NonFiniteError]:
+    """The rows whose loss or gradient is not finite, each with what a replica alone would raise."""
+    decayed, exempt = stack.parameters.gradients
+    sums = (decayed.sum(1) + exempt.sum(1)).tolist()
+    failures = {}
+    for row, (loss, total) in enumerate(zip(losses, sums, strict=True)):
+        if math.isfinite(loss) and math.isfinite(total):
+            continue
+        culprit = stack.parameters.culprit(row)
+        if math.isfinite(loss) and culprit is None:
+            continue  # finite values whose sum overflows
+        tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {culprit}"
+        failures[row] = NonFiniteError(step, tensor, loss, index_RB[row])
+    return failures
+
+
+@torch.no_grad()
+def clipped(stack: Stack, limits: float | Tensor) -> Parts:
+    """The gradients after clipping; a norm is each replica's own, over both parts together."""
+    clip: Any = stack.replicas[0].clip
+    decayed, exempt = stack.parameters.gradients
+    function = getattr(clip, "function", clip)
+    if function is clipping.keep:
+        return decayed, exempt
+    if function is clipping.clip_by_value:
+        return clip(decayed, limits), clip(exempt, limits)
+    if function is clipping.clip_by_norm:
+        norms = [torch.linalg.vector_norm(part, dim=1, keepdim=True) for part in (decayed, exempt)]
+        norm_R1 = torch.linalg.vector_norm(torch.cat(norms, dim=1), dim=1, keepdim=True)
+        limit = torch.as_tensor(limits, dtype=norm_R1.dtype, device=norm_R1.device)
+        factor_R1 = torch.clamp(limit / norm_R1, max=1.0)
+        return decayed.mul_(factor_R1), exempt.mul_(factor_R1)
+    return stack.parameters.split(clip(torch.cat((decayed, exempt), dim=1), limits))
+
+
+@torch.no_grad()
+def follow_average(stack: Stack, progress: float) -> None:
+    """Let the moving averages follow the weights and running statistics; see `engine.step.follow_average`."""
+    first = stack.replicas[0]
+    average = first.recipe.average
+    if average is None or stack.average is None:
+        return
+    started = progress >= average.begin.as_share(first.horizon, "begin of average")
+    weight = 1 - average.decay if started else 1.0
+    for mine, weights in zip(stack.average, stack.parameters.weights, strict=True):
+        mine.lerp_(weights, weight)
+    buffers = stack.model.buffers(real=True) if stack.average_buffers else {}
+    for name, buffer in buffers.items():
+        stack.average_buffers[name].lerp_(buffer, weight)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from apoint.engine import Options
+from apoint.engine.fleet import Ended, Fleet, Task
+from tests.engine.fleet.common import TINY, tasks_of
+from tests.engine.harness import RECIPES
+
+
+class Crew:
+    """One pool of two processes for many tests: starting them costs more than what they train here."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(Options(runs_root="nowhere"), "pool", workers=2)
+
+    def at(self, root: Path, say: list[str] | None = None, **options: object) -> Fleet:
+        """A fleet that trains into `root` with the processes of the crew."""
+        fleet = Fleet(
+            Options(runs_root=root, **options),  # type: ignore[arg-type]
+            "pool",
+            workers=2,
+            say=(say if say is not None else []).append,
+        )
+        fleet._pool, fleet._kept = self.fleet._pool, self.fleet._kept
+        if fleet._pool is None:
+            from apoint.engine.fleet.pool import Pool
+
+            fleet._pool = self.fleet._pool = Pool(2, self.fleet._kept)
+        return fleet
+
+
+@pytest.fixture(scope="session")
+def crew() -> Iterator[Crew]:
+    crew = Crew()
+    yield crew
+    crew.fleet.close()
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
+    """Two replicas of each of the harness's recipes and eight tiny ones, trained by the loop."""
+    root = tmp_path_factory.mktemp("oracle")
+    with Fleet(Options(runs_root=root), "loop") as fleet:
+        return fleet.train(everything())
+
+
+def everything() -> list[Task]:
+    named = [task for name in RECIPES for task in tasks_of(name, (3, 4), {"epochs": 2})]
+    return [*named, *tasks_of(TINY, range(8))]

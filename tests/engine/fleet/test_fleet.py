@@ -1,0 +1,259 @@
+"""The fleet from outside: how it chooses, what it says, what a user's mistakes get."""
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from torch import nn
+
+from apoint.engine import Options, custom
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, planner, probe
+from apoint.engine.fleet import machine as machines
+from apoint.engine.fleet.probe import Timing, time_alone
+from apoint.engine.fleet.timer import Timer, cost
+from apoint.errors import UsageError
+from apoint.registry import register, registry
+from apoint.store import Run
+from tests.engine.fleet.common import TINY, disagreement, tasks_of
+from tests.engine.fleet.conftest import Crew
+
+SLOW = {"model.width": 256, "model.depth": 3, "epochs": 60}
+
+# -- the choice --------------------------------------------------------------------------------------------
+
+
+def test_a_small_job_is_a_loop_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Fleet(Options(runs_root=tmp_path), workers=2, say=said.append) as fleet:
+        fleet.train(tasks_of(TINY, range(3)))
+        assert fleet.sentence.startswith("fleet: loop, because 3 replicas will take about ")
+        assert "as pool of 2" in fleet.sentence
+        assert fleet.processes == []
+        fleet.train(tasks_of(TINY, range(3, 6)))
+    assert sum(sentence.startswith("fleet: loop") for sentence in said) == 1, "it is said when it changes"
+
+
+def test_one_replica_needs_no_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.Planner, "predict", lambda *_: pytest.fail("measured"))
+    with Fleet(Options(runs_root=tmp_path)) as fleet:
+        (ended,) = fleet.train(tasks_of(TINY, [0]))
+        assert not ended.cached
+        assert fleet.train(tasks_of(TINY, [0]))[0].cached
+        assert "nothing to train" in fleet.plan(tasks_of(TINY, [0])).sentence
+
+
+def test_a_plan_writes_nothing_and_fits_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "sync_seconds", lambda root: 0.0)  # here only the processor's time is compared
+    tasks = tasks_of(TINY, range(3), {"epochs": 40})
+    with Fleet(Options(runs_root=tmp_path / "runs"), "loop") as fleet:
+        fleet.plan(tasks_of(TINY, [0]))  # imports what is needed
+        begin = time.process_time()
+        plan = fleet.plan(tasks)
+        spent = time.process_time() - begin
+        assert list(tmp_path.iterdir()) == []
+        assert (plan.backend, plan.workers, plan.stack) == ("loop", 1, 1)
+        assert plan.memory_bytes > 0
+        assert plan.sentence.startswith("fleet: loop, as asked: 3 replicas will take about")
+        begin = time.process_time()
+        fleet.train(tasks)
+        taken = time.process_time() - begin
+    assert taken / 3 < plan.seconds < taken * 3, (
+        f"{plan.seconds:.2f} s predicted, {taken:.2f} s of the processor"
+    )
+    assert spent < 0.5 * taken
+
+
+def test_plans_of_all_backends(tmp_path: Path) -> None:
+    tasks = tasks_of(TINY, range(8), SLOW)
+    predicted = {}
+    for backend in ("loop", "stacked", "pool", "pool+stacked"):
+        plan = Fleet(Options(runs_root=tmp_path), backend, workers=2).plan(tasks)
+        assert plan.backend == backend
+        predicted |= plan.per_backend
+    auto = Fleet(Options(runs_root=tmp_path), workers=2).plan(tasks)
+    assert set(auto.per_backend) >= {"loop", "pool of 2", "stacked by 8", "pool of 2, stacked by 4"}
+    assert auto.seconds == pytest.approx(min(auto.per_backend.values()), rel=0.06)
+    assert auto.seconds < 2 * min(predicted.values())
+
+
+def test_the_probe_is_bounded_by_the_work(tmp_path: Path) -> None:
+    short, long = (
+        time_alone(tasks_of(TINY, [0], {"epochs": epochs})[0], Options(runs_root=tmp_path, threads=1), 1.0, 4)
+        for epochs in (2, 2000)
+    )
+    assert short.total_steps == 20
+    assert long.total_steps == 20000
+    assert short.alone < long.alone
+    timing = Timing(1.0, 0.0, 1.0, 0.0, 100, 1, 0)
+    assert cost(timing, 4) > 10
+
+
+def test_timings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from apoint.engine.fleet import timer as timers
+
+    timer, asked = Timer(Options(runs_root=tmp_path, threads=1)), []
+
+    def counted(*arguments: Any) -> Timing:
+        asked.append(arguments)
+        return Timing(0.001, 0.0, 0.0, 0.0, 100, 1, 0)
+
+    monkeypatch.setattr(timers, "time_alone", counted)
+    tasks = [*tasks_of(TINY, range(2)), *tasks_of(TINY, range(2), {"batch_size": 8})]
+    for _ in range(2):
+        assert timer.work(tasks, True, None).replicas == 4
+    assert len(asked) == 2
+    assert timer.seconds(tasks[0]) == pytest.approx(0.1)
+
+
+def test_the_machine_is_known() -> None:
+    assert 1 <= machines.cores() <= (os.cpu_count() or 1)
+    available = machines.available_memory()
+    assert available is None or available > 10**7
+    now, peak = machines.resident_memory()
+    assert peak >= now > 0
+
+
+def test_containers_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "memory.max").write_text("1000000000\n")
+    (tmp_path / "memory.current").write_text("400000000\n")
+    monkeypatch.setattr(machines, "_GROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert machines.cores() == 2
+    assert machines.available_memory() == 600_000_000
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert machines.cores() == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ({"backend": "loop"}, 1),
+        ({"backend": "pool", "workers": 3}, 3),
+        ({"backend": "stacked", "stack": 16}, 16),
+        ({"backend": "pool+stacked", "workers": 2, "stack": 4}, 8),
+        ({"backend": "auto", "workers": 2}, 2),
+    ],
+)
+def test_how_wide_a_fleet_is(settings: dict[str, Any], width: int) -> None:
+    assert Fleet(**settings).width == width
+
+
+# -- what is told ------------------------------------------------------------------------------------------
+
+
+def test_who_watches_sees_all_of_it(crew: Crew, tmp_path: Path) -> None:
+    moments: list[FleetMoment] = []
+    ended: list[Ended] = []
+    fleet = crew.at(tmp_path)
+    fleet._watch = moments.append
+    tasks = tasks_of(TINY, range(4), {"epochs": 25})
+    results = fleet.train(tasks, on_end=ended.append)
+    assert sorted(e.task.seed for e in ended) == [0, 1, 2, 3]
+    assert [e.folder for e in results] == [task.folder(tmp_path) for task in tasks]
+    assert moments[0].done == 0
+    assert moments[-1].done == moments[-1].total == 4
+    assert moments[-1].remaining_seconds == 0
+    assert max(moment.running for moment in moments) == 2
+    assert all(later.done >= earlier.done for earlier, later in itertools.pairwise(moments))
+    assert any(0 < moment.progress < 1 and moment.remaining_seconds for moment in moments)
+
+
+def test_a_mistake_found_by_a_worker_gets_the_same_sentence(crew: Crew, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("class Net:\n    def __init__(self, num_classes):\n        1 / 0\n")
+    recipe = {**TINY, "model": {"file": str(tmp_path / "net.py"), "class": "Net"}}
+    tasks = [*tasks_of(TINY, range(2)), *tasks_of(recipe, range(2))]
+    sentences = set()
+    for fleet in (crew.at(tmp_path / "pool"), Fleet(Options(runs_root=tmp_path / "loop"), "loop")):
+        with pytest.raises(UsageError, match=r"Net in net.py could not be built: division by zero") as error:
+            fleet.train(tasks)
+        sentences.add(str(error.value))
+    assert len(sentences) == 1
+    assert crew.at(tmp_path / "after").train(tasks_of(TINY, [0]))[0].state == "finished", "the pool goes on"
+
+
+def test_an_error_of_the_caller_is_the_callers(crew: Crew, tmp_path: Path) -> None:
+    def on_end(ended: Ended) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        crew.at(tmp_path).train(tasks_of(TINY, range(4)), on_end=on_end)
+    results = crew.at(tmp_path).train(tasks_of(TINY, range(4)))
+    assert [ended.state for ended in results] == ["finished"] * 4
+
+
+USED = """
+from torch import nn
+import apoint
+import os, pathlib
+
+pathlib.Path({folder!r}, f"ran-{{os.getpid()}}").touch()
+
+@apoint.register("activation", "soft-cube")
+def soft_cube() -> nn.Module:
+    '''A cube, softened.'''
+    return Cube()
+
+class Cube(nn.Module):
+    def forward(self, x):
+        return x ** 3 / (1 + x * x)
+"""
+
+
+def test_a_users_files_are_run_in_workers_too(crew: Crew, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(USED.format(folder=str(tmp_path)))
+    custom.run_file(file)
+    try:
+        tasks = tasks_of(TINY, range(2), {"model.activation": "soft-cube"})
+        pooled = crew.at(tmp_path / "pool").train(tasks)
+        assert len(list(tmp_path.glob("ran-*"))) >= 2
+        looped = Fleet(Options(runs_root=tmp_path / "loop"), "loop", files=[file]).train(tasks)
+        for one, other in zip(pooled, looped, strict=True):
+            assert disagreement(one.folder, other.folder) == ""
+    finally:
+        registry("activation")._entries.pop("soft-cube")
+
+
+def test_relative_paths_mean_the_same_to_workers(
+    crew: Crew, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "\n".join(f"{x},{x * x % 7},{x % 2}" for x in range(60))
+    (tmp_path / "table.csv").write_text(f"a,b,label\n{rows}\n")
+    monkeypatch.chdir(tmp_path)
+    tasks = tasks_of({**TINY, "data": {"name": "csv", "path": "table.csv"}}, range(2))
+    results = crew.at(Path("here")).train(tasks)
+    assert [ended.state for ended in results] == ["finished"] * 2
+    assert Run(tmp_path / results[0].folder).state == "finished"
+    assert all(ended.cached for ended in crew.at(Path("here")).train(tasks))
+
+
+def test_an_ingredient_of_the_running_script_stays_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+
+    class Twice(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    def twice() -> nn.Module:
+        """Twice."""
+        return Twice()
+
+    twice.__module__ = "__main__"
+    register("activation", "twice")(twice)
+    try:
+        tasks = tasks_of(TINY, range(2), {"model.activation": "twice", "epochs": 0.3})
+        with pytest.raises(UsageError, match="'tiny' uses an ingredient that the running script registers"):
+            Fleet(Options(runs_root=tmp_path), "pool").train(tasks)
+        with Fleet(Options(runs_root=tmp_path), "auto", workers=2) as fleet:
+            assert not any("pool" in name for name in fleet.plan(tasks).per_backend)
+            assert fleet.train(tasks)[0].state == "finished"
+    finally:
+        registry("activation")._entries.pop("twice")

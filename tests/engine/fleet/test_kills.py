@@ -1,0 +1,249 @@
+"""Workers die and replicas do not: each is finished exactly once, with the same bits."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from apoint.data.loading import Kept
+from apoint.engine import Options
+from apoint.engine.fleet import Ended, Fleet, Task
+from apoint.engine.fleet.pool import Member, Pool, manner_of_death
+from apoint.engine.fleet.worker import Ready
+from apoint.errors import ApointError, UsageError
+from apoint.store import Run
+from tests.engine.fleet.common import TINY, disagreement, ends, tasks_of
+
+OFTEN = {"checkpoint_every": "5 steps"}
+
+
+class Killer(threading.Thread):
+    """Kills workers of a fleet at random moments, until it has killed so many or is told to end."""
+
+    def __init__(self, fleet: Fleet, kills: int, pause: tuple[float, float], seed: int) -> None:
+        super().__init__(daemon=True)
+        self.fleet, self.kills, self.pause = fleet, kills, pause
+        self.draw, self.killed, self.over = random.Random(seed), 0, threading.Event()
+
+    def run(self) -> None:
+        while self.killed < self.kills and not self.over.wait(self.draw.uniform(*self.pause)):
+            busy = (
+                [m.process.pid for m in list(self.fleet._pool._members) if m.group]
+                if self.fleet._pool
+                else []
+            )
+            if busy:
+                os.kill(self.draw.choice(busy), signal.SIGKILL)
+                self.killed += 1
+
+
+def killing(tasks: list[Task], root: Path, kills: int, pause: tuple[float, float]) -> tuple[list[Ended], int]:
+    counts: dict[Path, int] = {}
+
+    def count(ended: Ended) -> None:
+        counts[ended.folder] = counts.get(ended.folder, 0) + 1
+
+    with Fleet(Options(runs_root=root, **OFTEN), "pool", workers=2) as fleet:
+        killer = Killer(fleet, kills, pause, seed=7)
+        killer.start()
+        results = fleet.train(tasks, on_end=count)
+        killer.over.set()
+        killer.join()
+    assert set(counts.values()) == {1}
+    assert len(counts) == len(tasks)
+    return results, killer.killed
+
+
+def check(results: list[Ended], undisturbed: list[Ended]) -> None:
+    for ended, twin in zip(results, undisturbed, strict=True):
+        assert (ended.state, ended.reason) == ("finished", "")
+        assert ends(ended.folder).count("finished") == 1
+        assert disagreement(ended.folder, twin.folder, events=False) == ""
+
+
+def test_twelve_replicas_survive_five_kills(tmp_path: Path) -> None:
+    tasks = tasks_of(TINY, range(12), {"epochs": 6})
+    with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
+        undisturbed = fleet.train(tasks)
+    results, killed = killing(tasks, tmp_path / "pool", 5, (0.1, 0.5))
+    check(results, undisturbed)
+    assert killed == 5
+
+
+@pytest.mark.slow
+def test_two_hundred_replicas_survive_fifty_kills(tmp_path: Path) -> None:
+    tasks = tasks_of(TINY, range(200), {"epochs": 20})
+    with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
+        undisturbed = fleet.train(tasks)
+    results, killed = killing(tasks, tmp_path / "pool", 50, (0.05, 2.0))
+    print(f"\n{killed} workers killed over {len(results)} replicas")
+    check(results, undisturbed)
+    assert killed == 50
+
+
+DEADLY = """
+import os, signal
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, in_features, num_classes, how: str, width: int = 8):
+        super().__init__()
+        self.layer = nn.Linear(in_features, num_classes)
+        self.how, self.steps = how, 0
+
+    def forward(self, x):
+        self.steps += 1
+        if self.training and self.steps == 8:
+            if self.how == "memory":
+                os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory is short
+            raise ValueError("the eighth step is not for me")
+        return self.layer(x.flatten(1))
+"""
+
+
+def deadly(folder: Path, how: str, seed: int = 0) -> Task:
+    (folder / "net.py").write_text(DEADLY)
+    recipe = {**TINY, "name": how, "model": {"file": str(folder / "net.py"), "class": "Net", "how": how}}
+    (task,) = tasks_of(recipe, [seed])
+    return task
+
+
+def test_a_replica_that_kills_its_process_fails_and_the_others_do_not(tmp_path: Path) -> None:
+    tasks = [
+        deadly(tmp_path, "memory"),
+        *tasks_of(TINY, (0, 1)),
+        deadly(tmp_path, "error"),
+        *tasks_of(TINY, (2,)),
+    ]
+    with Fleet(Options(runs_root=tmp_path / "runs", **OFTEN), "pool", workers=2) as fleet:
+        memory, *tiny, error, last = fleet.train(tasks)
+    assert [ended.state for ended in (*tiny, last)] == ["finished"] * 3
+    assert memory.state == error.state == "failed"
+    assert memory.reason == (
+        "its process died 3 times; the last one was ended by SIGKILL, perhaps because the machine ran out of "
+        "memory"
+    )
+    assert error.reason == "ValueError: the eighth step is not for me"
+    for ended in (memory, error):
+        assert Run(ended.folder).state == "failed"
+        assert Run(ended.folder).status["reason"] == ended.reason
+        assert ends(ended.folder) == ["failed"], "a plain error is not tried again"
+    started = [event["kind"] for event in Run(memory.folder).events if event["kind"] in ("start", "resume")]
+    assert started == ["start", "resume", "resume"], "it goes on from its checkpoint each time"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (-9, "was ended by SIGKILL, perhaps because the machine ran out of memory"),
+        (-11, "was ended by SIGSEGV"),
+        (-200, "was ended by signal 200"),
+        (7, "left with code 7"),
+    ],
+)
+def test_how_a_process_ended_in_words(code: int, words: str) -> None:
+    assert manner_of_death(code) == words
+
+
+class Ghost:
+    """A worker that is not there any more, or has something to say."""
+
+    pid, exitcode = 0, -9
+
+    def join(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_workers_that_never_start_are_no_endless_loop() -> None:
+    pool = Pool(2, Kept())
+    for attempt in range(5):
+        member = Member(Ghost(), Ghost())  # type: ignore[arg-type]
+        pool._members.append(member)
+        if attempt < 4:
+            pool._bury(member)
+            continue
+        with pytest.raises(
+            ApointError, match="no worker process could be started: the last one was ended by"
+        ):
+            pool._bury(member)
+
+
+def test_workers_with_other_code_are_not_used() -> None:
+    with pytest.raises(UsageError, match="code has changed since this process began"):
+        Pool(2, Kept())._welcome(Member(Ghost(), Ghost()), Ready("another"))  # type: ignore[arg-type]
+
+
+PARENT = """
+import sys
+from apoint.engine import Options
+from apoint.engine.fleet import Fleet
+from tests.engine.fleet.common import TINY, tasks_of
+
+def on(moment):
+    print(moment.running, *fleet.processes, flush=True)
+
+fleet = Fleet(Options(runs_root=sys.argv[1]), sys.argv[2], workers=2, watch=on)
+with fleet:
+    fleet.train(tasks_of(TINY, range(4), {"epochs": 100000}))
+"""  # at the top level, with no guard: workers must not run it again
+
+
+@contextmanager
+def parent(root: Path, backend: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A process with a fleet in training, and its workers."""
+    command = [sys.executable, "-c", PARENT, str(root), backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers: list[int] = []
+        for line in process.stdout:
+            running, *workers = map(int, line.split())
+            if running == max(1, len(workers)):
+                break
+        try:
+            yield process, workers
+        finally:
+            process.kill()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
+    with parent(tmp_path, "pool") as (process, workers):
+        assert len(workers) == 2
+        assert all(alive(pid) for pid in workers)
+        assert len({os.getsid(pid) for pid in [*workers, process.pid]}) == 3, "each has a session of its own"
+        process.kill()
+        deadline = time.monotonic() + 2
+        while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(alive(pid) for pid in workers)
+
+
+@pytest.mark.parametrize(("backend", "number"), [("pool", signal.SIGINT), ("loop", signal.SIGTERM)])
+def test_asked_to_stop_it_saves_and_leaves(backend: str, number: int, tmp_path: Path) -> None:
+    with parent(tmp_path, backend) as (process, workers):
+        time.sleep(0.5)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "stopped with 0 of 4 replicas done; checkpoints of the others are saved" in errors
+    assert not any(alive(pid) for pid in workers)
+    begun = [Run(folder) for folder in tmp_path.iterdir()]
+    assert len(begun) == max(1, len(workers))
+    for run in begun:
+        assert run.state == "interrupted"
+        assert list((run.folder / "checkpoints").glob("step-*"))

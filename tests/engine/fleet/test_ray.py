@@ -1,0 +1,701 @@
+"""The backend ray on a real cluster of two CPUs on this machine: same bits, lost workers, closed doors."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apoint.data.loading import Kept
+from apoint.engine import Options
+from apoint.engine.fleet import Group, Task
+from apoint.engine.fleet import ray as module
+from apoint.engine.fleet.backend import Backend, Event, GroupLost, Stepped
+from apoint.engine.fleet.dispatch import Dispatch, Listener
+from apoint.engine.fleet.here import Here
+from apoint.engine.fleet.ray import Job, RayBackend, pack, unpack
+from apoint.engine.signals import StopRequest
+from apoint.errors import StorageError, UsageError
+from apoint.recipe import load_recipe
+from apoint.store import Run
+from apoint.store.layout import LOCK
+from apoint.store.lock import FileLock
+from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+NAMES = ("mlp-dropout", "cnn-batch-norm-augmentation")
+LONG = {"epochs": 120}  # long enough to be killed in
+OFTEN = {"checkpoint_every": "20 steps"}
+RAY = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # no cluster outlives the tests, however these end
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit("too late")
+from ray.scripts.scripts import main
+main()
+"""
+
+
+# -- clusters ----------------------------------------------------------------------------------------------
+
+
+class Node:
+    """A machine of a Ray cluster: `ray start` with all its processes in a session of their own."""
+
+    def __init__(self, *arguments: str, token: str = "", cpus: int = 2) -> None:
+        self.temporary = Path(tempfile.mkdtemp(prefix="apoint-"))  # short: sockets are in it
+        ports = [f"--{name}-port={free_port()}" for name in ("dashboard-agent-listen", "metrics-export")]
+        sizes = [f"--num-cpus={cpus}", "--object-store-memory=80000000"]
+        with (self.temporary / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", RAY, str(os.getpid()), "start", "--block", *arguments, *ports, *sizes],
+                env={**os.environ, **authentication(token), "RAY_USAGE_STATS_ENABLED": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @classmethod
+    def head(cls, token: str = "", cpus: int = 2) -> Node:
+        folder = tempfile.mkdtemp(prefix="apoint-")
+        client = f"--ray-client-server-port={free_port()}"
+        node = cls(
+            "--head",
+            "--port=0",
+            client,
+            "--include-dashboard=false",
+            f"--temp-dir={folder}",
+            token=token,
+            cpus=cpus,
+        )
+        node.client = f"ray://{{}}:{client.partition('=')[2]}"
+        node.folder = folder
+        return node
+
+    client, folder = "", ""
+
+    @property
+    def address(self) -> str:
+        """Where the head is, once it is there."""
+        log = self.temporary / "log"
+        wait_for(lambda: "--address='" in log.read_text() or self.process.poll() is not None, 90)
+        text = log.read_text()
+        assert "--address='" in text, text
+        return text.split("--address='")[1].split("'")[0]
+
+    def pids(self) -> list[int]:
+        """All processes of the node that live: those of its session."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self.process.pid and state != "Z":
+                    found.append(int(path.parent.name))
+        return found
+
+    def kill(self) -> None:
+        """As when a machine loses its power."""
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.process.poll() is None:
+                self.process.wait(10)
+            time.sleep(0.05)
+        self.process.wait(10)
+
+    def remove(self) -> None:
+        self.kill()
+        for folder in filter(None, (self.temporary, self.folder)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def authentication(token: str) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token" if token else "disabled", "RAY_AUTH_TOKEN": token}
+
+
+def free_port() -> int:
+    with socket.socket() as place:
+        place.bind(("", 0))
+        return int(place.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def token() -> Iterator[str]:
+    """The cluster's token, which this process has in its environment."""
+    before = dict(os.environ)
+    token = secrets.token_hex(32)
+    os.environ["RAY_AUTH_TOKEN"] = token
+    os.environ.pop("RAY_AUTH_MODE", None)
+    yield token
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def heads(token: str) -> Iterator[tuple[Node, Node]]:
+    """A cluster that asks for a token, and one that asks for nothing."""
+    both = Node.head(token), Node.head(cpus=0)
+    yield both
+    for node in both:
+        node.remove()
+        assert not node.pids()
+
+
+@pytest.fixture(scope="module")
+def backend(heads: tuple[Node, Node]) -> Iterator[RayBackend]:
+    """One connection for many tests: each has worker processes of its own, which have to import torch."""
+    backend = RayBackend(heads[0].address)
+    yield backend
+    backend.stop()
+
+
+# -- training ----------------------------------------------------------------------------------------------
+
+
+class Heard(Listener):
+    """What was told, and how often."""
+
+    def __init__(self) -> None:
+        self.endings: Counter[int] = Counter()
+        self.states: list[tuple[str, str]] = []
+        self.sentences: list[str] = []
+
+    def ended(self, task: Task, state: str, reason: str) -> None:
+        self.endings[task.seed] += 1
+        self.states.append((state, reason))
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+
+def train(
+    backend: Backend,
+    tasks: list[Task],
+    root: Path,
+    watch: Callable[[Event], None] = lambda event: None,
+    stop: StopRequest | None = None,
+    **options: Any,
+) -> Heard:
+    """Train tasks, one to a group, as a fleet does."""
+    heard = Heard()
+    settings = Options(runs_root=root, threads=1, **options)
+    groups = [Group(number, (task,), settings) for number, task in enumerate(tasks, 1)]
+    dispatch = Dispatch(backend, groups, [], heard, lambda tasks: tasks)
+    hear = dispatch._hear
+
+    def overhear(event: Event) -> None:
+        watch(event)
+        hear(event)
+
+    dispatch._hear = overhear  # type: ignore[method-assign]
+    dispatch.run(StopRequest() if stop is None else stop)
+    return heard
+
+
+def named(epochs: int = 2) -> list[Task]:
+    return [task for name in NAMES for task in tasks_of(name, (3, 4), {"epochs": epochs})]
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the loop makes of the same replicas."""
+    root = tmp_path_factory.mktemp("loop")
+    train(Here(Kept()), [*named(), *long_ones()], root)
+    return root
+
+
+def long_ones() -> list[Task]:
+    return tasks_of(TINY, (0, 1), LONG)
+
+
+def worker_pids(head: Node) -> list[int]:
+    """The processes that train groups."""
+    found = []
+    for pid in head.pids():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::apoint group"):
+                found.append(pid)
+    return found
+
+
+SHARED = pytest.mark.parametrize("shared", [None, False], ids=["shared", "not shared"])
+
+
+def leftovers(root: Path) -> list[str]:
+    """What lies beside the run folders, the marker of the backend apart."""
+    return [path.name for path in root.iterdir() if path.name.startswith(".") and path.is_dir()]
+
+
+@SHARED
+def test_the_same_bits_as_the_loop(
+    backend: RayBackend, loop: Path, tmp_path: Path, shared: bool | None
+) -> None:
+    backend._shared = shared
+    heard = train(backend, named(), tmp_path)
+    assert heard.states == [("finished", "")] * 4
+    assert backend.capacity == 2
+    for task in named():
+        here, there = task.folder(tmp_path), task.folder(loop)
+        assert ends(here) == ["finished"]
+        assert disagreement(here, there) == ""
+        files = {path.relative_to(here) for path in here.rglob("*")}
+        assert files == {path.relative_to(there) for path in there.rglob("*")}
+    assert leftovers(tmp_path) == []
+
+
+@SHARED
+def test_a_killed_worker_goes_on_from_its_last_checkpoint(
+    backend: RayBackend, heads: tuple[Node, Node], loop: Path, tmp_path: Path, shared: bool | None, capfd: Any
+) -> None:
+    backend._shared = shared
+    killed: list[int] = []
+    seen: list[Event] = []
+
+    def kill(event: Event) -> None:
+        seen.append(event)
+        saved = [task for task in long_ones() if list(task.folder(tmp_path).glob("checkpoints/step-*"))]
+        if len(saved) == 2 and not killed:
+            killed.append(worker_pids(heads[0])[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    heard = train(backend, long_ones(), tmp_path, kill, **OFTEN)
+    assert killed
+    assert heard.endings == {0: 1, 1: 1}
+    lost = [event for event in seen if isinstance(event, GroupLost)]
+    assert [event.reason for event in lost] == ["was killed"]
+    resumed = [
+        event["step"]
+        for task in long_ones()
+        for event in Run(task.folder(tmp_path)).events
+        if event["kind"] == "resume"
+    ]
+    assert len(resumed) == 1
+    assert resumed[0] > 0
+    for task in long_ones():
+        assert ends(task.folder(tmp_path)) == ["finished"]
+        assert disagreement(task.folder(tmp_path), task.folder(loop), events=False) == ""
+    assert leftovers(tmp_path) == []
+    assert capfd.readouterr() == ("", "")
+
+
+@SHARED
+def test_an_interrupted_fleet_leaves_checkpoints_and_goes_on(
+    backend: RayBackend, loop: Path, tmp_path: Path, shared: bool | None, monkeypatch: Any
+) -> None:
+    backend._shared = shared
+    monkeypatch.setattr(module, "COUNT_SECONDS", 1e9)
+    backend.capacity = 3  # so that one group waits for a processor
+    waiting = tasks_of(TINY, [7])
+    stop, begun = StopRequest(), set()
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Stepped):
+            begun.add(event.group)
+        if len(begun) == 2:
+            stop.signal_number = signal.SIGINT
+
+    heard = train(backend, [*long_ones(), *waiting], tmp_path, interrupt, stop)
+    assert heard.states == []
+    assert not waiting[0].folder(tmp_path).exists()
+    runs = [Run(task.folder(tmp_path)) for task in long_ones()]
+    assert [run.state for run in runs] == ["interrupted"] * 2
+    backend.capacity = 2
+    train(backend, long_ones(), tmp_path)
+    for task, run in zip(long_ones(), runs, strict=True):
+        assert [event["kind"] for event in run.events if event["kind"] in ("start", "resume")] == [
+            "start",
+            "resume",
+        ]
+        assert disagreement(run.folder, task.folder(loop), events=False) == ""
+
+
+def test_while_it_trains_elsewhere_the_record_here_is_that_of_a_run(
+    backend: RayBackend, tmp_path: Path
+) -> None:
+    backend._shared = False
+    states: list[tuple[str, int]] = []
+    (task, _) = long_ones()
+
+    def look(event: Event) -> None:
+        if isinstance(event, Stepped) and task.folder(tmp_path).exists():
+            run = Run(task.folder(tmp_path))
+            states.append((run.state, run.status["pid"]))
+            with pytest.raises(UsageError, match="is being written by process"):
+                FileLock(run.folder / LOCK)
+
+    train(backend, [task], tmp_path, look, **OFTEN)
+    assert set(states) == {("running", os.getpid())}
+    FileLock(task.folder(tmp_path) / LOCK).release()
+
+
+def test_several_replicas_in_a_group(backend: RayBackend, tmp_path: Path) -> None:
+    backend._shared = False
+    tasks = tuple(tasks_of(TINY, range(3)))
+    place = tmp_path / ".stacks" / "a"
+    heard = Heard()
+    group = Group(1, tasks, Options(runs_root=tmp_path, threads=1), place)
+    Dispatch(backend, [group], [], heard, lambda tasks: tasks).run(StopRequest())
+    assert heard.endings == {0: 1, 1: 1, 2: 1}
+    assert [Run(task.folder(tmp_path)).state for task in tasks] == ["finished"] * 3
+    assert not place.exists()
+
+
+def test_a_divergence_comes_back(backend: RayBackend, tmp_path: Path) -> None:
+    backend._shared = False
+    tasks = tasks_of(TINY, [0], DIVERGING)
+    ((state, reason),) = train(backend, tasks, tmp_path).states
+    assert state == "diverged"
+    assert Run(tasks[0].folder(tmp_path)).status["reason"] == reason != ""
+
+
+def test_what_is_wrong_there_is_said_here(backend: RayBackend, tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"no data folder .*nowhere.* \(on .*, a machine of the Ray cluster\)"
+    ):
+        train(backend, tasks_of(TINY, [0]), tmp_path, data_root=tmp_path / "nowhere")
+
+
+def test_other_programs_are_refused(backend: RayBackend, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "_programs", lambda: {"torch": "1.0"})
+    with pytest.raises(
+        UsageError, match=r"has other programs: .*torch was '1\.0' and is .*; install the same"
+    ):
+        train(backend, tasks_of(TINY, [0]), tmp_path)
+
+
+def test_a_model_of_the_users_is_sent_along(backend: RayBackend, tmp_path: Path) -> None:
+    backend._shared = False
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Sequential):\n"
+        "    def __init__(self, in_features, num_classes):\n"
+        "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(in_features, num_classes))\n"
+    )
+    values = {**TINY, "model": {"file": "net.py", "class": "Net"}}
+    recipe, document = load_recipe(values)
+    tasks = [Task(recipe, replace(document, folder=tmp_path), 0)]
+    train(Here(Kept()), tasks, tmp_path / "loop")
+    train(backend, tasks, tmp_path / "ray")
+    assert disagreement(tasks[0].folder(tmp_path / "loop"), tasks[0].folder(tmp_path / "ray")) == ""
+
+
+def test_a_second_connection_is_refused(backend: RayBackend, heads: tuple[Node, Node]) -> None:
+    backend.start(lambda event: None)
+    with pytest.raises(UsageError, match="connected to a Ray cluster already"):
+        RayBackend(heads[0].address).start(lambda event: None)
+
+
+def test_ray_leaves_the_signals_alone(backend: RayBackend) -> None:
+    backend.start(lambda event: None)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+# -- doors -------------------------------------------------------------------------------------------------
+
+
+def sentence_of(address: str, **settings: Any) -> str:
+    """Why a cluster is refused."""
+    connection = RayBackend(address, **settings)._connection
+    with pytest.raises(UsageError) as caught:
+        connection._knock()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_an_open_cluster_is_refused_unless_it_is_allowed(heads: tuple[Node, Node]) -> None:
+    address = heads[1].address
+    text = sentence_of(address)
+    assert "anyone who reaches its port can run code" in text
+    assert "RAY_AUTH_MODE=token" in text
+    assert "--allow-open-cluster" in text
+    assert module.Connection(address, allow_open=True)._knock() == os.environ.get("RAY_AUTH_MODE")
+
+
+def test_a_closed_cluster_asks_for_its_token(
+    heads: tuple[Node, Node], tmp_path: Path, monkeypatch: Any
+) -> None:
+    address = heads[0].address
+    assert module.Connection(address)._knock() == "token"
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
+    assert "asks for a token" in sentence_of(address)
+    assert "asks for a token" in sentence_of(address, allow_open_cluster=True)
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray looks for a token there
+    assert "set RAY_AUTH_TOKEN" in sentence_of(address)
+
+
+def test_the_door_for_clients_is_tried_too(heads: tuple[Node, Node], monkeypatch: Any) -> None:
+    closed, opened = (node.client.format(node.address.split(":")[0]) for node in heads)
+    assert module.Connection(closed)._knock() == "token"
+    assert "asks for no authentication" in sentence_of(opened)
+
+
+@pytest.mark.parametrize("address", [None, ""])
+def test_a_missing_address(address: str | None) -> None:
+    with pytest.raises(UsageError, match="needs the address of a cluster that runs: --address auto"):
+        RayBackend(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["local", "host", "host:", "host:port", "http://host:80", ":6379", "a:99999"]
+)
+def test_what_is_not_an_address(address: str) -> None:
+    assert "is not the address of a Ray cluster" in sentence_of(address)
+
+
+def test_an_address_where_nobody_answers() -> None:
+    begin = time.monotonic()
+    assert "no Ray cluster answers at" in sentence_of(f"127.0.0.1:{free_port()}")
+    assert "no Ray cluster answers at" in sentence_of("no-such-host.invalid:6379")
+    assert time.monotonic() - begin < 10
+
+
+def test_an_address_where_something_else_answers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "KNOCK_SECONDS", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        text = sentence_of(f"127.0.0.1:{server.getsockname()[1]}")
+    assert "cannot be told whether" in text
+
+
+def test_no_cluster_on_this_machine(monkeypatch: Any) -> None:
+    def nothing(address: str) -> str:
+        raise ConnectionError("nothing")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", nothing)
+    with pytest.raises(UsageError, match="no Ray cluster runs on this machine"):
+        module._find("auto")
+
+
+def test_ray_is_missing(monkeypatch: Any) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'apoint\[ray\]'"):
+        RayBackend("auto")
+
+
+# -- folders on their way ----------------------------------------------------------------------------------
+
+PARTS = st.text("abcxyz-_.0", min_size=1, max_size=6).filter(lambda part: part.strip("."))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(st.lists(PARTS, min_size=1, max_size=3).map(tuple), st.binary(max_size=2000), max_size=6)
+)
+def test_a_folder_comes_out_as_it_went_in(files: dict[tuple[str, ...], bytes]) -> None:
+    names = {"/".join(parts) for parts in files}
+    if any(other.startswith(f"{name}/") for name in names for other in names) or "lock" in names:
+        return  # a file cannot be a folder too; the lock stays
+    with tempfile.TemporaryDirectory() as place:
+        for parts, content in files.items():
+            path = Path(place, "one", *parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        unpack(pack(Path(place, "one")), Path(place, "two"))
+        found = {path for path in Path(place, "two").rglob("*") if path.is_file()}
+        assert {path.relative_to(Path(place, "two")).parts: path.read_bytes() for path in found} == files
+
+
+def test_locks_and_links_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "lock").write_text("1")
+    (folder / "plain").write_text("2")
+    (folder / "link").symlink_to("/etc/hostname")
+    unpack(pack(folder), tmp_path / "two")
+    assert [path.name for path in (tmp_path / "two").iterdir()] == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("/absolute", tarfile.REGTYPE),
+        ("../outside", tarfile.REGTYPE),
+        ("a/../../outside", tarfile.REGTYPE),
+        ("a\\b", tarfile.REGTYPE),
+        ("link", tarfile.SYMTYPE),
+        ("link", tarfile.LNKTYPE),
+        ("pipe", tarfile.FIFOTYPE),
+        ("device", tarfile.CHRTYPE),
+        ("folder", tarfile.DIRTYPE),
+    ],
+)
+def test_nothing_but_plain_files_is_unpacked(tmp_path: Path, name: str, kind: bytes) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = kind, "/etc/hostname"
+        archive.addfile(entry)
+    with pytest.raises(StorageError, match="which is no plain file in it"):
+        unpack(content.getvalue(), tmp_path / "in" / "here")
+    assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
+
+
+def test_damage_on_the_way_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is damaged"):
+        unpack(b"no tar" * 1000, tmp_path / "here")
+
+
+def finished(root: Path) -> Group:
+    """A group of one whose run folder is there."""
+    tasks = tasks_of(TINY, [0], {"epochs": 1})
+    train(Here(Kept()), tasks, root)
+    return Group(1, tuple(tasks), Options(runs_root=root, threads=1))
+
+
+def test_a_folder_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    group = finished(tmp_path)
+    folder = group.tasks[0].folder(tmp_path)
+    content = pack(folder)
+    (folder / "mine").write_text("here before")
+    running = module._Running(group, None, [])
+    with FileLock(folder / LOCK), pytest.raises(module._TakenError):
+        running.receive(folder.name, content)
+    assert (folder / "mine").exists()
+    running.receive(folder.name, content)
+    assert not (folder / "mine").exists()
+    assert Run(folder).state == "finished"
+    with pytest.raises(AssertionError):
+        running.receive("elsewhere", content)
+
+
+def job_of(group: Group, **changes: Any) -> Job:
+    return replace(Job(group, False, "", "", "", {}, (), (), ""), **changes)
+
+
+def test_files_that_a_recipe_names_are_written_where_they_are_missing(tmp_path: Path) -> None:
+    group = finished(tmp_path)
+    there = tmp_path / "there"
+    away = replace(
+        group, tasks=tuple(replace(t, document=replace(t.document, folder=there)) for t in group.tasks)
+    )
+    job = job_of(away, named={"parts/net.py": b"x = 1"})
+    (task,) = module._with_own_files(job)
+    assert (task.document.folder / "parts/net.py").read_bytes() == b"x = 1"
+    assert task.document.folder != there
+    (there / "parts").mkdir(parents=True)
+    (there / "parts/net.py").write_bytes(b"x = 1")
+    assert module._with_own_files(job) == away.tasks
+    with pytest.raises(UsageError, match="put the file into the recipe's folder"):
+        module._with_own_files(job_of(away, named={"../net.py": b"x = 1"}))
+
+
+def test_files_that_register_ingredients_are_run_there(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"value = {secrets.token_hex(8)!r}"
+    module._prepare(job_of(finished(tmp_path), files=(("own.py", text.encode()),), folder="/no/such/place"))
+    (name,) = [name for name, found in sys.modules.items() if name.startswith("apoint_user_own_")]
+    assert sys.modules.pop(name).value == text.split("'")[1]
+
+
+def test_folders_of_processes_that_were_killed_are_removed() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    prefix = f"apoint-ray-{socket.gethostname()}"
+    stale = Path(tempfile.mkdtemp(prefix=f"{prefix}-{process.pid}-"))
+    ours = Path(tempfile.mkdtemp(prefix=f"{prefix}-{os.getpid()}-"))
+    assert module._prefix(3) == f"{prefix}-3-"
+    assert not stale.exists()
+    assert ours.exists()
+    ours.rmdir()
+
+
+# -- longer ones -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@SHARED
+def test_a_lost_node(
+    backend: RayBackend, heads: tuple[Node, Node], token: str, tmp_path: Path, shared: bool | None, capfd: Any
+) -> None:
+    """A machine with two of four groups loses its power; its replicas go on elsewhere."""
+    backend._shared = shared
+    second = Node(f"--address={heads[0].address}", token=token)
+    tasks = tasks_of(TINY, range(4), {"epochs": 200})
+    seen: list[Event] = []
+    gone: list[float] = []
+
+    def lose(event: Event) -> None:
+        seen.append(event)
+        saved = [task for task in tasks if list(task.folder(tmp_path).glob("checkpoints/step-*"))]
+        if len(saved) == 4 and not gone and worker_pids(second):
+            gone.append(time.monotonic())
+            second.kill()
+
+    try:
+        backend.start(lambda event: None)
+        wait_for(lambda: backend._ray.cluster_resources()["CPU"] == 4)
+        backend._counted_at = 0.0
+        heard = train(backend, tasks, tmp_path, lose, **OFTEN)
+    finally:
+        second.remove()
+    assert gone
+    assert heard.endings == dict.fromkeys(range(4), 1)
+    assert {event.reason for event in seen if isinstance(event, GroupLost)} == {"was lost with its machine"}
+    resumed = [task for task in tasks if "resume" in {e["kind"] for e in Run(task.folder(tmp_path)).events}]
+    assert len(resumed) == sum(isinstance(event, GroupLost) for event in seen) > 0
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_driver_that_is_killed(
+    heads: tuple[Node, Node], token: str, tmp_path: Path
+) -> None:
+    code = (
+        "from tests.engine.fleet.test_ray import *\n"
+        "tasks = tasks_of(TINY, range(2), {'epochs': 10**5})\n"
+        f"train(RayBackend({heads[0].address!r}), tasks, Path({str(tmp_path)!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "RAY_AUTH_TOKEN": token})
+    wait_for(lambda: len(worker_pids(heads[0])) >= 2 and len(list(tmp_path.glob("tiny*"))) == 2)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not worker_pids(heads[0]), 30)
+
+
+@pytest.mark.slow
+def test_through_the_door_for_clients(heads: tuple[Node, Node], loop: Path, tmp_path: Path) -> None:
+    """Another process, since this one has a connection of the other kind."""
+    address = heads[0].client.format(heads[0].address.split(":")[0])
+    code = (
+        "from tests.engine.fleet.test_ray import *\n"
+        f"backend = RayBackend({address!r}, shared=False)\n"
+        f"train(backend, named(), Path({str(tmp_path)!r}))\n"
+        "backend.stop()\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout + answer.stderr == ""
+    for task in named():
+        assert disagreement(task.folder(tmp_path), task.folder(loop)) == ""
