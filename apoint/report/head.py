@@ -1,0 +1,166 @@
+"""The top of the page: the verdict in one sentence, what a reader must know first, and the key numbers."""
+
+from __future__ import annotations
+
+import math
+
+from apoint.report import fields
+from apoint.report.curves import ComparisonRuns
+from apoint.report.markup import Markup, element, join
+from apoint.report.record import ComparisonRecord
+from apoint.report.scale import digits_of
+from apoint.report.words import (
+    NO_BREAK,
+    OUTCOME_SYMBOLS,
+    OUTCOME_WORDS,
+    Digits,
+    budget_words,
+    confidence,
+    core_time,
+    count,
+    metric_name,
+    metric_unit,
+)
+
+_UNFINISHED = {
+    "running": "The comparison is still running: this is what was known when the page was drawn.",
+    "interrupted": "The comparison was interrupted: this is what is known so far. It can be resumed, and "
+    "what is here stays valid.",
+    "unknown": "The record does not say how the comparison ended: this is what can be read of it.",
+}
+
+
+def head(record: ComparisonRecord, runs: ComparisonRuns) -> Markup:
+    """Sentence, notices and key numbers."""
+    return element(
+        "header", _kicker(record), element("h1", sentence(record)), _setting(record), _notices(record, runs),
+        _numbers(record),
+    )  # fmt: skip
+
+
+def sentence(record: ComparisonRecord) -> str:
+    """The verdict in plain words: as written, or put together where nothing was."""
+    verdict = record.verdict
+    if record.sentence:
+        return _as_headline(record.sentence, verdict.metric)
+    if not verdict.looks and not verdict.pairs:
+        return f"No verdict yet: no look at the {metric_name(verdict.metric)} was made so far."
+    digits = digits_of(record)
+    lower, upper = (digits.signed(end) for end in verdict.interval)
+    word = OUTCOME_WORDS.get(verdict.outcome, "Undecided")
+    return (
+        f"{word} after {count(verdict.pairs, 'pair')}: the candidate's {metric_name(verdict.metric)} differs "
+        f"by {digits.signed(verdict.effect)} ({lower} to {upper}; positive means the candidate is better)."
+    )
+
+
+def _as_headline(words: str, metric: str) -> str:
+    """A sentence with a capital, the metric as words, and numbers kept together with their unit."""
+    if metric:
+        words = words.replace(metric, metric_name(metric))
+    words = words.strip().replace(" %", f"{NO_BREAK}%")
+    return words[:1].upper() + words[1:]
+
+
+def _kicker(record: ComparisonRecord) -> Markup:
+    outcome = record.verdict.outcome if record.verdict.outcome in OUTCOME_WORDS else "undecided"
+    badge = element("span", f"{OUTCOME_SYMBOLS[outcome]} {OUTCOME_WORDS[outcome]}", class_=f"badge {outcome}")
+    marks: list[Markup] = [badge]
+    if record.verdict.exploratory:
+        marks.append(element("span", "Exploratory", class_="badge worse"))
+    if record.state in _UNFINISHED:
+        marks.append(element("span", record.state.capitalize(), class_="badge"))
+    return element("p", marks, element("span", f"Comparison {record.name}"), class_="kicker")
+
+
+def _setting(record: ComparisonRecord) -> Markup:
+    """What was compared, in a sentence."""
+    verdict, budget = record.verdict, fields.mapping(record.declaration.get("budget"))
+    after = budget_words(budget)
+    first, second = record.baseline.recipe, record.candidate.recipe
+    names = [first] if first == second else [first, second]
+    recipes = " against ".join(filter(None, names))
+    parts = [
+        f"Recipe {recipes}" if recipes else "",
+        f"{metric_name(verdict.metric)} ({metric_unit(verdict.metric)}, "
+        f"{'higher' if verdict.higher_is_better else 'lower'} is better)"
+        + (f" after {after}" if after else ""),
+        "both arms of a pair share their seed",
+    ]
+    return element("p", "; ".join(filter(None, parts)) + ".", class_="lead")
+
+
+def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
+    found = []
+    if record.verdict.exploratory:
+        found.append(
+            _notice(
+                "Exploratory, not confirmatory: something was changed after results had been seen, so the "
+                "error rate below is not guaranteed. Confirm on fresh seeds.",
+                *record.verdict.exploratory,
+            )
+        )
+    if record.verdict.negligible:
+        words = "A difference was shown, and it is smaller than what was declared to matter."
+        found.append(_notice(words))
+    if record.state in _UNFINISHED:
+        found.append(_notice(_UNFINISHED[record.state]))
+    if record.verdict.switched:
+        reason = record.verdict.switch_reason or "the differences do not look Gaussian"
+        found.append(_notice(f"The distribution-free sign-flip rule decides: {reason}."))
+    if runs.num_missing:
+        named = count(runs.num_named, "run")
+        found.append(
+            _notice(f"Curves of {runs.num_missing} of {named} are missing: their folders cannot be read.")
+        )
+    return found
+
+
+def _notice(first: str, *reasons: str) -> Markup:
+    items = element("ul", [element("li", reason) for reason in reasons]) if reasons else None
+    return element("div", element("p", element("strong", first)), items, class_="notice", role="note")
+
+
+def _numbers(record: ComparisonRecord) -> Markup:
+    verdict, digits = record.verdict, digits_of(record)
+    lower, upper = (digits.signed(end) for end in verdict.interval)
+    most = fields.maybe_whole(record.declaration.get("max_pairs"))
+    rows = [
+        ("Effect", digits.signed(verdict.effect), "mean paired difference; positive favours the candidate"),
+        (f"{confidence(verdict.interval_alpha)} interval", f"{lower} to {upper}",
+         "valid over all looks together"),
+        ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
+        ("Margin", digits.margin(verdict.margin), "the smallest difference that matters"),
+        ("Cost", *_cost(record)),
+        ("Correlation of pairs", Digits(2).plain(verdict.correlation), _gain(verdict.correlation)),
+    ]  # fmt: skip
+    return element("dl", [_number(*row) for row in rows], class_="numbers")
+
+
+def _number(name: str, value: str, remark: str) -> Markup:
+    return element("div", element("dt", name), element("dd", value, element("small", remark)))
+
+
+def _cost(record: ComparisonRecord) -> tuple[str, str]:
+    spent, _, unit = core_time(fields.number(record.cost.get("core_seconds"))).partition(" ")
+    replicas = fields.maybe_whole(record.cost.get("replicas"))
+    cached = fields.whole(record.cost.get("from_cache"))
+    words = [unit, count(replicas, "replica") if replicas is not None else ""]
+    words.append(f"{cached} of them from the cache" if cached else "")
+    return spent, ", ".join(filter(None, words))
+
+
+def _gain(correlation: float) -> str:
+    """What pairing saved, in words; for arms of equal spread it divides the pairs needed by 1 − r."""
+    if not math.isfinite(correlation):
+        return "what pairing achieved"
+    if correlation < 0.05:
+        return "pairing gained nothing here"
+    saved = f"about {1 / (1 - correlation):.2g}" if correlation < 0.99 else "over 100"
+    return f"shared seeds need {saved} times fewer pairs"
+
+
+def title(record: ComparisonRecord) -> Markup:
+    """The title of the window."""
+    word = OUTCOME_WORDS.get(record.verdict.outcome, "Undecided")
+    return join(element("title", f"{word}: {record.name}"))

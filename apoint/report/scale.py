@@ -1,0 +1,18 @@
+"""The digits of a comparison: the same for every number in the metric's unit, on the whole page."""
+
+from __future__ import annotations
+
+import statistics
+
+from apoint.report.record import ComparisonRecord
+from apoint.report.words import Digits
+
+
+def digits_of(record: ComparisonRecord) -> Digits:
+    """Two digits of the smaller of the interval's half width and the margin."""
+    verdict = record.verdict
+    half = (verdict.interval[1] - verdict.interval[0]) / 2
+    spreads = [half, verdict.margin]
+    if not any(spread > 0 for spread in spreads) and len(verdict.baseline) > 1:
+        spreads.append(statistics.stdev(verdict.baseline))
+    return Digits.for_spread(spreads)

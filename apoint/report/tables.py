@@ -1,0 +1,203 @@
+"""The tables: what stands beside the interval, recipe difference, declaration, and every pair."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from apoint.report import fields
+from apoint.report.markup import Markup, element, join, table
+from apoint.report.record import ComparisonRecord, Pair
+from apoint.report.scale import digits_of
+from apoint.report.words import (
+    budget_words,
+    confidence,
+    count,
+    duration,
+    listed,
+    metric_name,
+    p_value,
+    percent,
+    short,
+)
+from apoint.store import strict_json
+
+Row = tuple[str, str, str]
+MOST_OPEN_LOOKS = 6
+
+
+def companions_section(record: ComparisonRecord) -> Markup:
+    """What is reported beside the interval."""
+    verdict, digits = record.verdict, digits_of(record)
+    low, high = (percent(share) for share in verdict.improvement_interval)
+    rows: list[Row] = [
+        ("Probability of improvement", percent(verdict.improvement),
+         f"share of pairs in which the candidate was better, ties half; {low} to {high}"),
+        ("Standardised effect", short(verdict.standardised_effect),
+         "effect in standard deviations of the paired difference"),
+        ("Robust mean", digits.signed(verdict.robust_mean),
+         "mean of the middle half of the differences; far from the effect if few pairs decide it"),
+        ("Sign-flip p", p_value(verdict.sign_flip_p),
+         f"no distribution assumed; the smallest that {count(verdict.pairs, 'pair')} can give is "
+         f"{p_value(verdict.smallest_p)}; not corrected for repeated looks"),
+        ("Skewness", short(verdict.skewness),
+         f"of the differences; {'too large for the t rule' if verdict.switched else 'the t rule was kept'}"),
+        _failures_row(record),
+    ]  # fmt: skip
+    if verdict.further_pairs is not None:
+        rows.append(("Further pairs", f"about {verdict.further_pairs}", "would probably settle it"))
+    lead = "Companions of the verdict. They do not decide; if they disagree with it, look at the pairs."
+    notes = element("ul", [element("li", note) for note in verdict.notes]) if verdict.notes else None
+    return element(
+        "section", element("h2", "Beside the interval"), element("p", lead, class_="soft"), notes,
+        table("Companions of the verdict", ("Quantity", "Value", "Meaning"), rows, "wide words"),
+    )  # fmt: skip
+
+
+def _failures_row(record: ComparisonRecord) -> Row:
+    failures = record.verdict.failures
+    if not failures.total:
+        return "Failures", "none", "no replica diverged or failed in either arm"
+    words = (
+        f"replicas that diverged or failed; alone in their pair: {failures.only_baseline} and "
+        f"{failures.only_candidate}, McNemar's exact p = {p_value(failures.p)}; "
+        f"counted as {digits_of(record).plain(record.cap)}"
+    )
+    return "Failures", f"{failures.baseline} baseline, {failures.candidate} candidate", words
+
+
+def looks_table(record: ComparisonRecord) -> Markup:
+    """Every look with its numbers; folded if there are many."""
+    digits = digits_of(record)
+    rows = [
+        (
+            str(look.pairs),
+            digits.signed(look.effect),
+            f"{digits.signed(look.interval[0])} to {digits.signed(look.interval[1])}",
+            look.outcome + (", sign-flip" if look.rule == "sign-flip" else ""),
+        )
+        for look in record.verdict.looks
+    ]
+    body = table("Looks", ("Pairs", "Mean", "Interval", "Outcome"), rows, "looks")
+    if len(rows) <= MOST_OPEN_LOOKS:
+        return body
+    return element("details", element("summary", f"All {len(rows)} looks as a table"), body)
+
+
+def difference_section(record: ComparisonRecord) -> Markup:
+    """The recipe values in which the arms differ."""
+    if not record.difference:
+        body = element("p", "The record names no difference between the recipes.", class_="soft")
+    else:
+        rows = [
+            (element("code", path), element("code", _value(first)), element("code", _value(second)))
+            for path, first, second in record.difference
+        ]
+        body = table("Recipe difference", ("Setting", "Baseline", "Candidate"), rows, "wide")
+    arms = [arm for arm in (record.baseline, record.candidate) if arm.fingerprint]
+    prints = ", ".join(f"{arm.name} {arm.recipe} ({arm.fingerprint})" for arm in arms)
+    tail = element("p", f"Fingerprints: {prints}.", class_="soft") if prints else None
+    return element("section", element("h2", "What was changed"), body, tail)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return value if isinstance(value, str) else strict_json(value)
+
+
+def declaration_section(record: ComparisonRecord) -> Markup:
+    """What was declared before the first replica, and whether it was kept."""
+    declaration = record.declaration
+    if not declaration:
+        body: object = element("p", "No declaration was found in the folder.", class_="soft")
+    else:
+        body = table("Declaration", ("What", "Declared", "Remark"), _declared(record), "wide words")
+    kept = (
+        element("p", element("strong", "Changed afterwards: "), " ".join(record.verdict.exploratory))
+        if record.verdict.exploratory
+        else element("p", "Nothing of this was changed afterwards.", class_="soft")
+    )
+    return element(
+        "section", element("h2", "Declared beforehand"), kept if declaration else None, body
+    )  # fmt: skip
+
+
+def _declared(record: ComparisonRecord) -> list[Row]:
+    declaration, digits = record.declaration, digits_of(record)
+    budget = budget_words(fields.mapping(declaration.get("budget")))
+    looks = fields.wholes(declaration.get("looks"))
+    anytime = declaration.get("anytime") is True
+    metric = metric_name(fields.text(declaration.get("metric")))
+    higher = declaration.get("higher_is_better") is not False
+    alpha = fields.number(declaration.get("alpha"))
+    cap = fields.mapping(declaration.get("cap"))
+    cap_value = digits.plain(fields.number(cap.get("value")))
+    varied = listed(fields.texts(declaration.get("vary")))
+    margin, limit = (fields.number(declaration.get(name)) for name in ("margin", "time_budget"))
+    rows = [
+        ("Metric", metric, "higher is better" if higher else "lower is better"),
+        ("Training budget", budget or "not known", "for each replica; never chosen after looking"),
+        ("Margin", digits.margin(margin), _margin_remark(declaration)),
+        ("Error rate", short(alpha), f"{confidence(alpha)} intervals, over all looks together"),
+        ("Looks", "at any time" if anytime else listed(looks), "" if anytime else "pairs"),
+        ("Pairs at most", str(declaration.get("max_pairs", "not known")), _first_seed(declaration)),
+        ("Varied by the seed", varied, "shared by both arms of a pair"),
+        ("Failed replicas", f"count as {cap_value}", fields.text(cap.get("rule"))),
+        ("Time to stop within", duration(limit) if limit > 0 else "", "of the whole comparison"),
+        ("Declared at", fields.text(declaration.get("created")).replace("T", " ")[:16], ""),
+    ]  # fmt: skip
+    return [row for row in rows if row[1]]
+
+
+def _margin_remark(declaration: fields.Json) -> str:
+    return "; ".join(
+        filter(None, (fields.text(declaration.get(name)) for name in ("margin_rule", "margin_note")))
+    )
+
+
+def _first_seed(declaration: fields.Json) -> str:
+    seed = fields.maybe_whole(declaration.get("first_seed"))
+    return "" if seed is None else f"seeds from {seed} on"
+
+
+def pairs_table(record: ComparisonRecord, beside: Path | None) -> Markup | None:
+    """Every pair with its numbers and its run folders, folded.
+
+    Args:
+        record: The comparison.
+        beside: The folder that the page lies in, from where paths are told; None for no links.
+    """
+    if not record.pairs:
+        return None
+    head = ("Seed", "Baseline", "Candidate", "Difference", "Run folders")
+    rows = [_pair_row(record, pair, beside) for pair in record.pairs]
+    summary = element("summary", f"All {count(len(rows), 'pair')} as a table")
+    return element(
+        "section", element("h2", "The numbers"),
+        element("details", summary, table("All pairs", head, rows, "wide pairs")),
+    )  # fmt: skip
+
+
+def _pair_row(record: ComparisonRecord, pair: Pair, beside: Path | None) -> list[object]:
+    digits = digits_of(record)
+    values = [
+        join(digits.plain(value), element("small", state) if state not in ("", "finished") else None)
+        for value, state in zip((pair.baseline, pair.candidate), pair.states, strict=True)
+    ]
+    seed = str(pair.number if pair.seed is None else pair.seed)
+    links: list[object] = []
+    for name in filter(None, pair.runs):
+        links += [_run_link(record, name, beside), element("br")]
+    return [seed, *values, digits.signed(pair.difference), links[:-1]]
+
+
+def _run_link(record: ComparisonRecord, name: str, beside: Path | None) -> Markup:
+    """The path of a run folder from the page; a link if it may be one."""
+    folder = record.run_folder(name)
+    if folder is None or beside is None:
+        return element("span", name, class_="path")
+    path = os.path.relpath(folder, beside).replace(os.sep, "/")
+    return element("a", path, href=quote(path, safe="/."), class_="path")

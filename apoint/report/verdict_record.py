@@ -1,0 +1,156 @@
+"""A verdict as it was written down: the fields of `apoint.verdict.Verdict`, read from JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from apoint.report import fields
+from apoint.report.fields import Json
+
+
+@dataclass(frozen=True)
+class LookRecord:
+    """One look at the pairs; see `apoint.verdict`."""
+
+    pairs: int
+    effect: float
+    interval: tuple[float, float]
+    multiplier: float
+    outcome: str
+    rule: str
+
+    @classmethod
+    def from_dict(cls, content: Json) -> LookRecord:
+        """The look in a JSON object."""
+        return cls(
+            pairs=fields.whole(content.get("pairs")),
+            effect=fields.number(content.get("effect")),
+            interval=fields.interval(content.get("interval")),
+            multiplier=fields.number(content.get("multiplier")),
+            outcome=fields.text(content.get("outcome")) or "undecided",
+            rule=fields.text(content.get("rule")) or "t",
+        )
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval."""
+        return (self.interval[1] - self.interval[0]) / 2
+
+
+@dataclass(frozen=True)
+class FailuresRecord:
+    """Replicas that failed or diverged, by arm."""
+
+    baseline: int = 0
+    candidate: int = 0
+    only_baseline: int = 0
+    only_candidate: int = 0
+    p: float = math.nan
+    cap: float = math.nan
+
+    @classmethod
+    def from_dict(cls, content: Json) -> FailuresRecord:
+        """The failures in a JSON object."""
+        names = ("baseline", "candidate", "only_baseline", "only_candidate")
+        counts = {name: fields.whole(content.get(name)) for name in names}
+        return cls(**counts, p=fields.number(content.get("p")), cap=fields.number(content.get("cap")))
+
+    @property
+    def total(self) -> int:
+        """How many replicas failed in both arms."""
+        return self.baseline + self.candidate
+
+
+@dataclass(frozen=True)
+class VerdictRecord:
+    """The verdict; what is not known is NaN, empty or None. Positive differences favour the candidate."""
+
+    outcome: str
+    effect: float
+    interval: tuple[float, float]
+    pairs: int
+    looks: tuple[LookRecord, ...]
+    margin: float
+    alpha: float
+    higher_is_better: bool
+    metric: str
+    planned_looks: tuple[int, ...]
+    anytime: bool
+    negligible: bool
+    skewness: float
+    switched: bool
+    switch_reason: str
+    sign_flip_p: float
+    smallest_p: float
+    improvement: float
+    improvement_interval: tuple[float, float]
+    standardised_effect: float
+    robust_mean: float
+    correlation: float
+    failures: FailuresRecord
+    further_pairs: int | None
+    baseline: tuple[float, ...]
+    candidate: tuple[float, ...]
+    seeds: tuple[int, ...]
+    exploratory: tuple[str, ...]
+    notes: tuple[str, ...]
+    interval_alpha: float
+
+    @classmethod
+    def from_dict(cls, content: Json, declaration: Json, looks: tuple[LookRecord, ...] = ()) -> VerdictRecord:
+        """The verdict in a JSON object; what it leaves out is taken from the declaration and the looks.
+
+        Args:
+            content: The verdict, or nothing if none was written yet.
+            declaration: What was declared beforehand.
+            looks: The looks as they were written one by one.
+        """
+        own = tuple(LookRecord.from_dict(fields.mapping(each)) for each in fields.items(content.get("looks")))
+        own = own or looks
+        return cls(**_known(content, declaration, own), **_companions(content))
+
+
+def _known(content: Json, declaration: Json, looks: tuple[LookRecord, ...]) -> dict[str, Any]:
+    """What was declared, and what the last look says."""
+    last = looks[-1] if looks else LookRecord(0, math.nan, (math.nan, math.nan), math.nan, "undecided", "t")
+    either = {**declaration, **content}
+    planned = fields.wholes(content.get("planned_looks")) or fields.wholes(declaration.get("looks"))
+    alpha = fields.first_known([fields.number(either.get("alpha")), 0.05])
+    own_alpha = fields.first_known([fields.number(content.get("interval_alpha")), alpha])
+    anytime = either.get("anytime") is True
+    return {
+        "outcome": fields.text(content.get("outcome")) or last.outcome,
+        "effect": fields.first_known([fields.number(content.get("effect")), last.effect]),
+        "interval": fields.interval(content.get("interval")) if "interval" in content else last.interval,
+        "pairs": fields.whole(content.get("pairs"), last.pairs),
+        "looks": looks,
+        "margin": fields.number(either.get("margin")),
+        "alpha": alpha,
+        "interval_alpha": own_alpha,
+        "higher_is_better": either.get("higher_is_better") is not False,
+        "metric": fields.text(content.get("metric")) or fields.text(declaration.get("metric")),
+        "planned_looks": () if anytime else planned,
+        "anytime": anytime,
+    }
+
+
+def _companions(content: Json) -> dict[str, Any]:
+    """What is reported beside the interval."""
+    single = ["skewness", "sign_flip_p", "smallest_p", "improvement"]
+    single += ["standardised_effect", "robust_mean", "correlation"]
+    return {
+        **{name: fields.number(content.get(name)) for name in single},
+        "negligible": content.get("negligible") is True,
+        "switched": content.get("switched") is True,
+        "switch_reason": fields.text(content.get("switch_reason")),
+        "improvement_interval": fields.interval(content.get("improvement_interval")),
+        "failures": FailuresRecord.from_dict(fields.mapping(content.get("failures"))),
+        "further_pairs": fields.maybe_whole(content.get("further_pairs")),
+        "baseline": fields.numbers(content.get("baseline")),
+        "candidate": fields.numbers(content.get("candidate")),
+        "seeds": fields.wholes(content.get("seeds")),
+        "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
+        "notes": tuple(filter(None, fields.texts(content.get("notes")))),
+    }

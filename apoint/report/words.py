@@ -1,0 +1,163 @@
+"""Numbers and words as a reader wants them: digits that mean something, units, plain names of outcomes."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MINUS = "\u2212"
+NO_BREAK = "\u00a0"
+THIN_SPACE = "\u202f"  # sets thousands apart, and does not break
+OUTCOME_SYMBOLS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
+OUTCOME_WORDS = {
+    "better": "Better",
+    "worse": "Worse",
+    "equivalent": "Equivalent",
+    "undecided": "Undecided",
+}
+_UNITS = {
+    "accuracy": "share correct",
+    "error": "share wrong",
+    "loss": "mean per example",
+    "bits_per_character": "bits",
+    "rmse": "units of the target",
+    "explained": "share of variance",
+}
+_KEPT_CONTROLS = "\n\t"
+_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
+_MOST_DECIMALS = 7
+
+
+def clean(text: object) -> str:
+    """The text with control characters and changes of writing direction made visible as U+FFFD."""
+    return "".join("\ufffd" if _is_control(each) else each for each in str(text))
+
+
+def _is_control(character: str) -> bool:
+    if character in _KEPT_CONTROLS:
+        return False
+    steers = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return steers or unicodedata.category(character) in _CONTROLS or character in "\ufffe\uffff"
+
+
+@dataclass(frozen=True)
+class Digits:
+    """How many digits stand after the point; the same for all numbers that are compared with each other."""
+
+    decimals: int
+
+    @classmethod
+    def for_spread(cls, spreads: Iterable[float]) -> Digits:
+        """Two digits of the smallest spread that is a number above zero; four places if there is none."""
+        sound = [abs(each) for each in spreads if math.isfinite(each) and each != 0]
+        if not sound:
+            return cls(4)
+        return cls(max(0, 1 - math.floor(math.log10(min(sound)))))
+
+    def plain(self, value: float) -> str:
+        """The number with a true minus sign."""
+        if not math.isfinite(value):
+            return _not_finite(value)
+        if self.decimals > _MOST_DECIMALS or abs(value) >= 1e7:
+            return f"{value:.3g}".replace("-", MINUS)
+        shown = f"{value:.{self.decimals}f}"
+        return f"{abs(value):.{self.decimals}f}" if float(shown) == 0 else shown.replace("-", MINUS)
+
+    def signed(self, value: float) -> str:
+        """The number with its sign, also if that is a plus."""
+        shown = self.plain(value)
+        return shown if not value > 0 else f"+{shown}"
+
+    def margin(self, value: float) -> str:
+        """The number with plus and minus before it, in one line."""
+        return f"±{NO_BREAK}{self.plain(value)}"
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "not known"
+    return "∞" if value > 0 else f"{MINUS}∞"
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number alone, with a few digits that count."""
+    if not math.isfinite(value):
+        return _not_finite(value)
+    return f"{value:.{digits}g}".replace("-", MINUS)
+
+
+def p_value(value: float) -> str:
+    """A p-value with two digits that count."""
+    if not math.isfinite(value):
+        return "not known"
+    return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}".replace("e-0", "e-").replace("-", MINUS)
+
+
+def percent(value: float) -> str:
+    """A share as whole per cent."""
+    return f"{100 * value:.0f}{NO_BREAK}%" if math.isfinite(value) else "not known"
+
+
+def confidence(alpha: float) -> str:
+    """The confidence that belongs to an error rate, such as `95 %`."""
+    return f"{100 * (1 - alpha):.4g}{NO_BREAK}%"
+
+
+def core_time(seconds: float) -> str:
+    """Work of the processors in its natural unit."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    for unit, size in (("core-hours", 3600.0), ("core-minutes", 60.0)):
+        if seconds >= size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds)} core-seconds"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its natural unit."""
+    if not math.isfinite(seconds):
+        return "not known"
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def count(number: int, thing: str, things: str | None = None) -> str:
+    """A number with its noun, such as `1 pair` or `16 pairs`; thousands are set apart."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}".replace(",", THIN_SPACE)
+
+
+def budget_words(budget: Mapping[str, object]) -> str:
+    """How long each replica trains, such as `30 epochs`."""
+    sizes = {unit: f"{size:g}" if isinstance(size, float) else str(size) for unit, size in budget.items()}
+    return ", ".join(f"{size} {unit}" for unit, size in sizes.items())
+
+
+def metric_name(metric: str) -> str:
+    """A metric as words: `test_accuracy` is `test accuracy`."""
+    return clean(metric).replace("_", " ") or "metric"
+
+
+def metric_unit(metric: str) -> str:
+    """What a metric is measured in, in a few words."""
+    known = (unit for ending, unit in _UNITS.items() if metric == ending or metric.endswith(f"_{ending}"))
+    return next(known, "as logged")
+
+
+def axis_title(metric: str, higher_is_better: bool) -> str:
+    """The title of an axis that shows a metric: name, unit and direction."""
+    direction = "higher" if higher_is_better else "lower"
+    return f"{metric_name(metric)} ({metric_unit(metric)}), {direction} is better"
+
+
+def listed(items: Iterable[object]) -> str:
+    """Several things as words: `8, 16 and 24`."""
+    words = [clean(each) for each in items]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

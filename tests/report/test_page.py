@@ -1,0 +1,332 @@
+"""The report as HTML: what it says, in which order, that it is alone, and that names cannot break it."""
+
+import base64
+import hashlib
+import html as html_module
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import apoint.report
+from apoint.errors import StorageError
+from apoint.report import ComparisonRecord, comparison_html, write_comparison_report
+from apoint.report.head import sentence
+from tests.report.comparisons import CASES, build, read_result, write_result
+from tests.report.conftest import Comparison
+
+Page = Callable[[str], str]
+HOSTILE = "</code><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\x1b[2J\u202e"
+ORDER = ["Every pair", "How the evidence grew", "Training", "Beside the interval", "What was changed",
+         "Declared beforehand", "The numbers", "Cost", "Reproduce it", "Computed with"]  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """The text of a page, its headings, captions and elements; fails on tags that do not close."""
+
+    VOID = ("meta", "link", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.pieces: list[tuple[tuple[str, ...], str]] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append((tuple(self.open), data))
+
+    def text(self, inside: str = "body") -> str:
+        hidden = ("script", "style")
+        parts = [data for path, data in self.pieces if inside in path and not set(hidden) & set(path)]
+        return re.sub(r"\s+", " ", " ".join(parts))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_is_whole_and_in_order(page: Page, comparison: Comparison, name: str) -> None:
+    reader = Reader(page(name))
+    result = read_result(comparison(name))
+    headings = [data for path, data in reader.pieces if path[-1:] == ("h2",)]
+    assert headings == ORDER
+    assert [data for path, data in reader.pieces if path[-1:] == ("h1",)] == [result["sentence"]]
+    assert reader.all("html") == [{"lang": "en"}]
+    assert "viewport" in [each.get("name") for each in reader.all("meta")]
+    assert len(reader.all("figure")) == len(reader.all("figcaption")) == len(reader.all("svg")) == 7
+    identifiers = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    text = reader.text()
+    for expected in ("Probability of improvement", "Standardised effect", "Robust mean", "Sign-flip p",
+                     "McNemar" if CASES[name].failed else "no replica diverged", result["reproduce"],
+                     "core-minutes", result["fleet"], "2.13.0", CASES[name].recipe):  # fmt: skip
+        assert expected in text, expected
+    for row in CASES[name].difference:
+        assert row["path"] in text
+
+
+@pytest.mark.parametrize(("name", "symbol"), [
+    ("better", "▲ Better"), ("worse", "▼ Worse"), ("equivalent", "≈ Equivalent"),
+    ("undecided", "? Undecided"),
+])  # fmt: skip
+def test_the_outcome_is_a_word_and_a_symbol(page: Page, name: str, symbol: str) -> None:
+    assert symbol in Reader(page(name)).text()
+
+
+def test_the_sentence_is_set_as_a_headline(comparison: Comparison) -> None:
+    record = ComparisonRecord.read(comparison("better"))
+    written = "better: test_accuracy is higher by 0.8 (95 % interval 0.7 to 0.9)"
+    shown = "Better: test accuracy is higher by 0.8 (95\u00a0% interval 0.7 to 0.9)"
+    assert sentence(replace(record, sentence=written)) == shown
+    nameless = replace(record, sentence="better", verdict=replace(record.verdict, metric=""))
+    assert sentence(nameless) == "Better"
+    made = sentence(replace(record, sentence=""))
+    assert made.startswith("Better after 16 pairs: the candidate's test accuracy differs by")
+    assert f"{record.verdict.effect:+.4f}" in made
+
+
+def test_notes_and_the_intervals_own_error_rate_are_told(comparison: Comparison, tmp_path: Path) -> None:
+    """Among many arms an interval has a smaller error rate than the comparison as a whole."""
+    folder = tmp_path / "comparisons" / "own"
+    shutil.copytree(comparison("worse"), folder)
+    result = read_result(folder)
+    result["verdict"] |= {"notes": ["not used: 8 of 16 <pairs>"], "interval_alpha": 0.01}
+    write_result(folder, result)
+    text = Reader(comparison_html(folder)).text()
+    assert "not used: 8 of 16 <pairs>" in text
+    assert "99 % interval" in text
+    assert "95 % intervals, over all looks together" in text  # what was declared
+
+
+def test_runs_after_the_deciding_look_are_not_in_the_curves(comparison: Comparison, tmp_path: Path) -> None:
+    shutil.copytree(comparison("better").parent.parent, tmp_path / "runs")
+    folder = next((tmp_path / "runs" / "comparisons").iterdir())
+    result = read_result(folder)
+    verdict = result["verdict"]
+    verdict |= {"pairs": 8, "looks": verdict["looks"][:1], "seeds": verdict["seeds"][:8]}
+    verdict |= {arm: verdict[arm][:8] for arm in ("baseline", "candidate")}
+    write_result(folder, result)
+    text = comparison_html(folder)
+    assert "480 of 480 points logged" in text
+    assert "from 8 seeds of the baseline and 8 seeds of the candidate" in text
+
+
+def test_key_numbers_are_those_of_the_record(page: Page, comparison: Comparison) -> None:
+    record = ComparisonRecord.read(comparison("better"))
+    text = Reader(page("better")).text("dl")
+    low, high = record.verdict.interval
+    assert f"{record.verdict.effect:+.4f}" in text
+    assert f"{low:+.4f} to {high:+.4f}" in text
+    assert "16 of 32 at most" in text
+    assert f"{record.verdict.correlation:.2f}" in text
+    assert "22.1 core-minutes, 32 replicas, 4 of them from the cache" in text
+    assert "±\u00a00.0030" in page("better")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_chart_says_what_it_shows(page: Page, name: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page(name), re.S)
+    assert len(captions) == 7
+    for caption in captions:
+        assert re.search(r"smoothing", caption), caption
+        assert re.search(r"\bunits?\b", caption, re.I), caption
+        assert re.search(r"\d (of|pairs|seeds|looks)|all are drawn", caption), caption
+    for caption in captions[3:]:
+        assert re.search(r"[\d\u202f]+ of [\d\u202f]+ points", caption), caption
+        assert "medians over" in caption
+        assert "from the 10\u00a0% to the 90\u00a0% quantile over" in caption
+    assert ("thin lines are single" in captions[3]) == (CASES[name].pairs <= 8)
+
+
+def test_points_are_counted(page: Page) -> None:
+    """16 seeds, 2 arms, 30 epochs, one test row and four training rows each."""
+    text = page("better")
+    assert "960 of 960 points logged" in text
+    assert "3\u202f840 of 3\u202f840 points logged" in text
+    assert "480 of 480 points where both arms logged" in text
+
+
+def test_runs_that_diverged_are_said_to_leave_the_band(page: Page) -> None:
+    text = Reader(page("undecided")).text()
+    assert "At the end 29 of 32 runs of the candidate still had a finite value" in text
+    assert "At the end 29 of 32 pairs still had two finite values" in text
+    assert "McNemar's exact p = 0.5" in text  # two pairs in which the candidate alone failed
+    assert "1 baseline, 3 candidate" in text
+    assert "sign-flip rule decides: the differences are heavily skewed" in text
+    assert "about 40" in text
+
+
+def test_an_exploratory_comparison_says_so_first(page: Page) -> None:
+    text = Reader(page("exploratory")).text()
+    assert text.index("Exploratory, not confirmatory") < text.index("Every pair")
+    for reason in CASES["exploratory"].exploratory:
+        assert text.count(reason) == 2  # above all, and beside the declaration
+    assert "Nothing of this was changed afterwards" not in text
+    assert "Nothing of this was changed afterwards" in Reader(page("better")).text()
+
+
+def test_a_negligible_difference_is_explained(comparison: Comparison, tmp_path: Path) -> None:
+    folder = tmp_path / "comparisons" / "own"
+    shutil.copytree(comparison("equivalent"), folder)
+    result = read_result(folder)
+    result["verdict"]["negligible"] = True
+    write_result(folder, result)
+    assert "smaller than what was declared to matter" in comparison_html(folder)
+
+
+def test_every_pair_is_in_the_table_with_its_runs(page: Page, comparison: Comparison) -> None:
+    body = re.search(r'<table class="wide pairs">.*?</table>', page("undecided"), re.S)
+    assert body is not None
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", body[0], re.S)
+    record = ComparisonRecord.read(comparison("undecided"))
+    assert len(rows) == 32
+    for row, pair in zip(rows, record.pairs, strict=True):
+        assert f">{pair.seed}</th>" in row
+        assert f"{pair.baseline:.4f}" in row
+        assert row.count("<small>diverged</small>") == pair.states.count("diverged")
+        for name in pair.runs:
+            assert f'href="../../{name}"' in row
+            assert f">../../{name}</a>" in row
+            assert (comparison("undecided") / ".." / ".." / name).is_dir()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_comes_from_elsewhere(page: Page, name: str) -> None:
+    text = page(name)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "//" not in re.sub(r"<script>.*?</script>", "", text, flags=re.S)
+    assert re.findall(r"url\((?!#)", text) == []
+    assert "@import" not in text
+    assert "@font-face" not in text
+    reader = Reader(text)
+    tags = {tag for tag, _ in reader.elements}
+    assert not tags & {"img", "iframe", "object", "embed", "video", "audio", "form", "base", "image"}
+    assert reader.all("link") == [{"rel": "icon", "href": "data:,"}]
+    for _, attributes in reader.elements:
+        assert not [key for key in attributes if key.startswith("on")]
+        for key in ("src", "srcset", "action", "poster", "background"):
+            assert key not in attributes
+        target = attributes.get("href") or "#"
+        assert target.startswith(("#", "../../", "data:,"))
+    assert len(text) < 400_000
+
+
+def test_the_policy_allows_only_this_script(page: Page) -> None:
+    text = page("better")
+    (policy,) = [each["content"] for each in Reader(text).all("meta") if "http-equiv" in each]
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    assert f"script-src 'sha256-{digest}'" in policy
+    for part in ("connect-src", "font-src", "unsafe-eval"):
+        assert part not in policy
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_folder_gives_the_same_bytes(page: Page, comparison: Comparison, name: str) -> None:
+    if name == "undecided":
+        assert comparison_html(comparison(name)) == page(name)
+    assert not re.search(r"/tmp|pytest|/home|/root", page(name))  # nor where it was drawn
+
+
+def hostile(root: Path) -> Path:
+    """A comparison in which every name and word is an attack."""
+    folder = build(replace(CASES["worse"], name="hostile"), root)
+    result = read_result(folder)
+    result |= {"name": HOSTILE, "sentence": HOSTILE, "fleet": HOSTILE, "reproduce": HOSTILE}
+    result["difference"] = [{"path": HOSTILE, "baseline": HOSTILE, "candidate": {HOSTILE: [HOSTILE]}}]
+    result["verdict"] |= {"switch_reason": HOSTILE, "switched": True, "exploratory": [HOSTILE]}
+    result["verdict"]["metric"] = f"test_{HOSTILE}"
+    for arm in result["arms"]:
+        arm |= {"name": HOSTILE, "recipe": HOSTILE, "fingerprint": HOSTILE}
+        arm["runs"] = [*arm["runs"][:-2], HOSTILE, f"javascript:{HOSTILE}"]
+        arm["states"][0] = HOSTILE
+    result["declaration"] |= {
+        "metric": HOSTILE, "margin_rule": HOSTILE, "vary": [HOSTILE], "created": HOSTILE,
+        "budget": {HOSTILE: HOSTILE}, "max_pairs": HOSTILE, "cap": {"value": 0.1, "rule": HOSTILE},
+    }  # fmt: skip
+    write_result(folder, result)
+    environment = root / result["arms"][0]["runs"][0] / "env.json"
+    environment.write_text(
+        environment.read_text().replace("2.13.0", "2.13.0<script>window.hacked=1</script>")
+    )
+    return folder
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    text = comparison_html(hostile(tmp_path / "runs"))
+    reader = Reader(text)
+    assert len(reader.all("script")) == 1
+    assert not reader.all("img")
+    assert text.count("<script") == 1
+    assert html_module.escape("</code><script>window.hacked=1</script>") in text
+    assert "window.hacked=1</script><img" in reader.text()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for each in reader.all("a"):
+        assert (each["href"] or "").startswith("../../")
+    for _, attributes in reader.elements:
+        assert not [key for key in attributes if key.startswith("on")]
+
+
+def test_the_report_is_written_beside_its_record_or_elsewhere(
+    page: Page, comparison: Comparison, tmp_path: Path
+) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(comparison("worse").parent.parent, root)
+    folder = next((root / "comparisons").iterdir())
+    place = write_comparison_report(folder)
+    assert place == folder / "report.html"
+    assert place.read_text() == page("worse")  # wherever the runs root lies
+    assert not [path for path in folder.iterdir() if "tmp" in path.name]
+    elsewhere = write_comparison_report(folder, tmp_path / "here.html")
+    assert 'href="runs/fashion-cnn-3f2a1b-s0"' in elsewhere.read_text()
+    with pytest.raises(StorageError, match="does not exist"):
+        write_comparison_report(folder, tmp_path / "no" / "folder.html")
+
+
+def test_the_package_tells_its_names_and_is_light() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, apoint.report; print([n for n in ('matplotlib', 'numpy', 'torch') if n in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+    for name in apoint.report.__all__:
+        assert getattr(apoint.report, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = apoint.report.nothing
+
+
+def test_drawing_does_not_import_torch(comparison: Comparison) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from apoint.report import comparison_html; comparison_html(sys.argv[1]); "
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-W", "error", "-c", code, str(comparison("worse"))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
