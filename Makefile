@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BENCH := .venv-bench
 
 .PHONY: demo test lint bench study clean
 
@@ -15,10 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)
-	$(BIN)/apoint train recipes/digits-mlp.yaml --runs-root demo-runs
-	$(BIN)/apoint train recipes/digits-lion.yaml --runs-root demo-runs
-	$(BIN)/apoint runs curves --runs-root demo-runs --metric test_loss digits-mlp digits-lion
-	$(BIN)/apoint runs list --runs-root demo-runs
+	@echo "1. Twenty ReLU layers: does He's initialisation help against weights of deviation 0.01?"
+	$(BIN)/apoint compare recipes/digits-deep-relu.yaml --change init=he --runs-root demo-runs
+	@echo; echo "2. Does a learning rate that is a thousandth higher change anything?"
+	$(BIN)/apoint compare recipes/digits-mlp.yaml --change optimizer.lr=2.002e-3 --runs-root demo-runs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -28,11 +29,19 @@ lint: $(READY)
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
 
+# The tools we measure against have an environment of their own; without it they are left out, aloud.
+$(BENCH)/.ready: bench/peers/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BENCH)/bin/pip install --quiet --requirement bench/peers/requirements.txt
+	touch $(BENCH)/.ready
+
 bench: $(READY)
+	-$(MAKE) --no-print-directory $(BENCH)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench
 
 study: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -v --durations=0
 
 clean:
-	rm -rf $(VENV) demo-runs .pytest_cache .mypy_cache .ruff_cache .coverage build *.egg-info
+	rm -rf $(VENV) $(BENCH) demo-runs .pytest_cache .mypy_cache .ruff_cache .coverage build *.egg-info

@@ -13,18 +13,35 @@ if TYPE_CHECKING:
     from apoint.recipe import Recipe as Recipe
     from apoint.registry import register as register
     from apoint.store import Run as Run
+    from apoint.trials.comparison import compare as compare
+    from apoint.trials.improve import improve as improve
 
 __version__ = "0.1.0"
 
 _NAMES = {
     "train": "apoint.engine",
+    "compare": "apoint.trials",
+    "improve": "apoint.trials",
     "Recipe": "apoint.recipe",
     "Run": "apoint.store",
     "register": "apoint.registry",
 }
-_FOLDERS = ("nn", "models", "optim", "schedules", "data", "theory", "recipe", "store", "engine")
+_FOLDERS = (
+    "nn",
+    "models",
+    "optim",
+    "schedules",
+    "data",
+    "theory",
+    "recipe",
+    "store",
+    "engine",
+    "verdict",
+    "report",
+    "trials",
+)
 
-__all__ = ["Recipe", "Run", "__version__", "register", "train"]
+__all__ = ["Recipe", "Run", "__version__", "compare", "improve", "register", "train"]
 
 
 def __getattr__(name: str) -> Any:

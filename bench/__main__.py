@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from bench import engine_overhead, start_up
+from bench import backend_choice, compare_speed, engine_overhead, stacked_speed, start_up
 
 if __name__ == "__main__":
     start_up.main()
     engine_overhead.main()
+    stacked_speed.main()
+    backend_choice.main()
+    compare_speed.main()

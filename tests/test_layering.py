@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, list[str]] = {
 }
 MAY_IMPORT["recipe"] = [*GROUND, "theory", "schedules", "optim", "data", "nn", "models"]
 MAY_IMPORT["store"] = [*GROUND, "recipe"]
-for folder in ("engine", "probes", "doctor", "verdict", "book", "report", "web", "cli"):
+for folder in ("engine", "probes", "doctor", "verdict", "report", "trials", "book", "web", "cli"):
     MAY_IMPORT[folder] = list(MAY_IMPORT)
 
 

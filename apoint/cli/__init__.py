@@ -3,8 +3,8 @@
 Subcommands are imported when they are called, so that `apoint --help` and the Tab key never wait for
 PyTorch. Results go to standard output, progress and notes to standard error.
 
-Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 130 interrupted (SIGINT) ·
-143 terminated (SIGTERM).
+Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 4 a verdict is not as expected ·
+130 interrupted (SIGINT) · 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from apoint.errors import ApointError
 
 COMMANDS = {
     "train": "Train a network from a recipe, or go on with a run.",
+    "compare": "Does a change really help? Two arms over paired seeds, to a verdict.",
+    "verdict": "A verdict on a CSV file of paired scores.",
+    "improve": "Race many changes and hand back a better recipe with its evidence.",
     "list": "List ingredients, datasets and recipes.",
     "runs": "List, show, compare and remove runs.",
     "export": "Export runs: CSV, Parquet, TensorBoard, state dict.",
@@ -69,6 +72,7 @@ def command(debug: bool) -> None:
     \b
     apoint train recipes/digits-mlp.yaml
     apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 epochs=5 --seed 3
+    apoint compare recipes/digits-mlp.yaml --change optimizer.name=lion --change optimizer.lr=1e-4
     apoint list optimizers
     apoint runs show
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 from apoint.engine import Moment
 
@@ -80,3 +80,27 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class FleetLine(ProgressLine):
+    """Writes where a fleet stands to standard error."""
+
+    def __call__(self, moment: Any) -> None:
+        if self.quiet:
+            return
+        text = describe_fleet(moment)
+        if self.moving:
+            self._rewrite(text)
+        elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
+            self._shown_at = time.monotonic()
+            print(text, file=self.stream, flush=True)
+
+
+def describe_fleet(moment: Any) -> str:
+    """Where a fleet stands, in one line."""
+    parts = [f"{moment.done}/{moment.total} replicas"]
+    if moment.running:
+        parts.append(f"{moment.running} in training")
+    if moment.remaining_seconds is not None:
+        parts.append(f"{duration(moment.remaining_seconds)} left to the next look")
+    return "  ".join(parts)

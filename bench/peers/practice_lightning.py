@@ -1,6 +1,6 @@
 """The same comparison as `practice.py` with Lightning's `Trainer`, everything it writes switched off.
 
-    python practice_lightning.py --data FOLDER --model mlp --epochs 1
+python practice_lightning.py --data FOLDER --model mlp --epochs 1
 """
 
 from __future__ import annotations

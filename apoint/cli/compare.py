@@ -1,0 +1,244 @@
+"""`apoint compare`: does this change really help, or is it noise?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from apoint.trials import Comparison
+    from apoint.verdict import Verdict
+
+EXPECTATIONS = ("better", "equivalent", "worse", "not-worse")
+
+
+def fleet_options(command: Any) -> Any:
+    """The options that `compare` and `improve` share: where things are, and how the fleet is trained."""
+    for option in reversed(
+        [
+            click.option("--engine", "backend", default="auto", show_default=True,
+                         help="auto, loop, pool, stacked, pool+stacked or ray."),
+            click.option("--workers", type=int, help="Processes; one for each core by default."),
+            click.option("--stack", type=int, help="Replicas in one computation."),
+            click.option("--address", help="The Ray cluster, with --engine ray."),
+            click.option("--allow-open-cluster", is_flag=True,
+                         help="Use a Ray cluster that asks for no token."),
+            click.option("--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True,
+                         help="Where runs go."),
+            click.option("--data-root", type=click.Path(), help="Where datasets are looked for first."),
+            click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto."),
+            click.option("--use", "files", multiple=True, type=click.Path(),
+                         help="A Python file that registers ingredients."),
+            click.option("--quiet", is_flag=True, help="No progress."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("recipe", type=click.Path())
+@click.argument("others", nargs=-1)
+@click.option("--change", "changes", multiple=True, help="key=value for the candidate; may be repeated.")
+@click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@click.option(
+    "--margin",
+    type=float,
+    help="The smallest difference that matters; by default half the baseline's deviation over seeds.",
+)
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all looks.")
+@click.option("--looks", help="Numbers of pairs at which to look; 8,16,24,32 by default.")
+@click.option("--anytime", is_flag=True, help="Look after every pair, by the rule that allows it.")
+@click.option("--max-pairs", type=int, help="End after so many pairs.")
+@click.option(
+    "--first-seed", type=int, default=0, show_default=True, help="Seeds are this and the next ones."
+)
+@click.option("--budget", help="A time limit such as 20m: as many pairs as fit.")
+@click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
+@click.option(
+    "--tune", help="Settings to tune in each arm first, such as lr,weight_decay, on seeds of their own."
+)
+@click.option("--tune-budget", type=int, default=12, show_default=True, help="Settings tried for each arm.")
+@click.option(
+    "--expect",
+    type=click.Choice(EXPECTATIONS),
+    help="Leave with code 4 unless this is the verdict; for continuous integration.",
+)
+@click.option("--report", "report_path", type=click.Path(), help="Where the HTML report goes.")
+@click.option("--dry-run", is_flag=True, help="Say what would be declared and what it would cost.")
+@fleet_options
+def command(
+    recipe: str,
+    others: tuple[str, ...],
+    changes: tuple[str, ...],
+    expect: str | None,
+    report_path: str | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    tune: str | None,
+    tune_budget: int,
+    **settings: Any,
+) -> None:
+    """Compare RECIPE with a change to it, or with another recipe, over paired seeds.
+
+    \b
+    apoint compare base.yaml --change optimizer.name=lion --change optimizer.lr=1e-4
+    apoint compare a.yaml b.yaml epochs=5          key=value without --change is for both
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 the baseline diverges, 4 not as expected.
+    """
+    from apoint.cli.progress import FleetLine
+    from apoint.trials.comparison import prepare, split_settings
+
+    candidate, shared = _sorted_arguments(others)
+    line = FleetLine(quiet)
+    _use(settings["files"])
+    comparison = prepare(
+        recipe,
+        candidate,
+        _once_each(changes),
+        shared=shared,
+        say=line.say,
+        watch=line,
+        reproduce=_command_line(),
+        **split_settings(_parsed(settings)),
+    )
+    if tune and not dry_run:
+        comparison = _tuned(comparison, tune, tune_budget, line)
+    if dry_run:
+        _show_plan(comparison, as_json)
+        return
+    try:
+        with comparison.fleet:
+            verdict = comparison.run()
+    finally:
+        line.close()
+    written = _write_report(comparison, report_path)
+    _show_result(comparison, verdict, written, as_json)
+    if expect:
+        meet(expect, verdict)
+
+
+def _sorted_arguments(others: tuple[str, ...]) -> tuple[str | None, dict[str, Any]]:
+    """The second recipe, if there is one, and what is changed in both."""
+    from apoint.errors import UsageError
+
+    recipes = [each for each in others if "=" not in each]
+    if len(recipes) > 1:
+        raise UsageError(
+            f"a comparison has two arms, and there are {1 + len(recipes)} recipes; compare them two by two"
+        )
+    return (recipes[0] if recipes else None), _once_each([each for each in others if "=" in each])
+
+
+def _once_each(pairs: Any) -> dict[str, Any]:
+    """Changes by key; a key that is changed twice has no meaning."""
+    from apoint.errors import UsageError
+    from apoint.recipe import parse_overrides
+
+    keys = [pair.partition("=")[0].strip() for pair in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UsageError(f"{key!r} is changed twice; keep one of the two")
+    return parse_overrides(pairs)
+
+
+def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Lists that were written with commas, and nothing for what was left out."""
+    from apoint.errors import UsageError
+
+    parsed = {name: value for name, value in settings.items() if value not in (None, ())}
+    if "looks" in parsed:
+        try:
+            parsed["looks"] = tuple(int(each) for each in parsed["looks"].split(","))
+        except ValueError:
+            raise UsageError(
+                f"--looks must be whole numbers with commas, such as 8,16,24,32, got {parsed['looks']!r}"
+            ) from None
+    if "vary" in parsed:
+        parsed["vary"] = [each.strip() for each in parsed["vary"].split(",") if each.strip()]
+    if parsed.get("backend") != "ray":
+        parsed.pop("allow_open_cluster", None)
+    return parsed
+
+
+def _use(files: tuple[str, ...]) -> None:
+    from pathlib import Path
+
+    from apoint.engine import custom
+
+    for file in files:
+        custom.run_file(custom.find(file, Path.cwd()))
+
+
+def _command_line() -> str:
+    """What was typed, for the record; the program's own path is no part of it."""
+    return shlex.join(["apoint", *sys.argv[1:]])
+
+
+def _tuned(comparison: Comparison, names: str, budget: int, line: Any) -> Comparison:
+    from apoint.trials.tune import tuned_comparison
+
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    try:
+        return tuned_comparison(comparison, wanted, budget, line.say)
+    finally:
+        line.close()
+
+
+def _show_plan(comparison: Comparison, as_json: bool) -> None:
+    from apoint.cli.progress import duration
+    from apoint.store import strict_json
+    from apoint.trials import predict
+
+    first, whole = predict(comparison)
+    plan = comparison.declaration
+    if as_json:
+        cost = {"seconds": whole.seconds, "memory_bytes": whole.memory_bytes, "fleet": whole.sentence}
+        values = {"folder": str(comparison.folder), "declaration": plan.to_dict(), "cost": cost}
+        click.echo(strict_json({"schema_version": 1, **values}))
+        return
+    looks = ", ".join(map(str, plan.looks)) if plan.looks else f"after every pair, up to {plan.max_pairs}"
+    margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
+    click.echo(f"folder       {comparison.folder}")
+    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    click.echo(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
+    click.echo(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
+    click.echo(f"margin       {margin}")
+    click.echo(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
+    click.echo(f"{whole.sentence}")
+    click.echo(
+        f"expected     {duration(first.seconds)} to the first look, at most {duration(whole.seconds)}, "
+        f"{whole.memory_bytes / 2**20:.0f} MiB of memory"
+    )
+
+
+def _write_report(comparison: Comparison, path: str | None) -> str:
+    from apoint.report import write_comparison_report
+
+    return str(write_comparison_report(comparison.folder, path))
+
+
+def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json: bool) -> None:
+    from apoint.store import strict_json
+
+    if as_json:
+        click.echo(strict_json({**comparison.result, "folder": str(comparison.folder), "report": report}))
+        return
+    click.echo(str(verdict))
+    click.echo(f"\nrecord  {comparison.folder}\nreport  {report}")
+
+
+def meet(expected: str, verdict: Verdict) -> None:
+    """Leave with code 4 if the verdict is another than expected."""
+    met = verdict.outcome == expected
+    if expected == "not-worse":
+        met = verdict.outcome in ("better", "equivalent")
+    if not met:
+        click.echo(f"apoint: expected {expected}, and the verdict is {verdict.outcome}", err=True)
+        sys.exit(4)

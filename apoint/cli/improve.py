@@ -1,0 +1,243 @@
+"""`apoint improve`: which changes really help this recipe?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from apoint.cli.compare import _command_line, _once_each, _parsed, _use, fleet_options
+
+if TYPE_CHECKING:
+    from apoint.trials.improve import Improvement, Improver
+
+WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
+
+
+@click.command()
+@click.argument("recipe", type=click.Path())
+@click.argument("overrides", nargs=-1)
+@click.option("--budget", default="1h", show_default=True, help="The time there is, such as 20m.")
+@click.option(
+    "--candidate",
+    "--change",
+    "own",
+    multiple=True,
+    help="A change of your own to try, such as 'optimizer.lr=3e-3'; several keys with blanks between them "
+    "are one candidate. May be repeated.",
+)
+@click.option("--only-mine", is_flag=True, help="Try your own candidates and not the curated list.")
+@click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@click.option(
+    "--margin",
+    type=float,
+    help="The smallest difference that matters; by default half the baseline's deviation over seeds.",
+)
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all candidates.")
+@click.option(
+    "--first-seed", type=int, default=0, show_default=True, help="Seeds are this and the next ones."
+)
+@click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Where a copy of the improved recipe goes.")
+@click.option("--dry-run", is_flag=True, help="Say what would be tried and what it would cost.")
+@fleet_options
+def command(
+    recipe: str,
+    overrides: tuple[str, ...],
+    budget: str,
+    own: tuple[str, ...],
+    only_mine: bool,
+    output: str | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Race changes to RECIPE, confirm the winners on fresh seeds, and write the better recipe.
+
+    \b
+    apoint improve base.yaml --budget 1h --output improved.yaml
+    apoint improve base.yaml --candidate 'model.norm=batch optimizer.lr=5e-3' --only-mine
+    apoint improve base.yaml epochs=5          key=value without an option is for the base itself
+
+    Exit codes: 0 done, also if nothing helps; 1 failure, 2 wrong input, 3 the base diverges.
+    """
+    from apoint.cli.progress import FleetLine
+    from apoint.trials.comparison import split_settings
+    from apoint.trials.improve import prepare_improvement, write_reports
+
+    target = _vacant(output)
+    line = FleetLine(quiet)
+    _use(settings["files"])
+    search = prepare_improvement(
+        recipe,
+        budget,
+        own,
+        only_mine=only_mine,
+        shared=_shared(overrides),
+        say=line.say,
+        watch=line,
+        reproduce=_command_line(),
+        **split_settings(_parsed(settings)),
+    )
+    if dry_run:
+        _show_plan(search, as_json)
+        return
+    try:
+        with search.fleet:
+            found = search.run()
+    finally:
+        line.close()
+    reports = write_reports(found)
+    if target:
+        _copy(found, search, target)
+    _show_result(found, reports, target, as_json)
+
+
+def _vacant(output: str | None) -> Path | None:
+    """Where the improved recipe may go: nothing that is not ours is written over."""
+    from apoint.errors import UsageError
+    from apoint.trials.improve import HEADER
+
+    if output is None:
+        return None
+    target = Path(output)
+    try:
+        if target.exists() and not target.read_text(errors="replace").startswith(HEADER):
+            raise UsageError(f"{target} exists and was not written by improve; choose another --output")
+    except OSError as error:
+        raise UsageError(f"cannot write {target}: {error.strerror}; choose another --output") from None
+    if not target.resolve().parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent} for the improved recipe; make it first")
+    return target
+
+
+def _shared(overrides: tuple[str, ...]) -> dict[str, Any]:
+    from apoint.errors import UsageError
+
+    strange = [each for each in overrides if "=" not in each]
+    if strange:
+        raise UsageError(
+            f"improve takes one recipe and key=value changes to it, and {strange[0]!r} is neither; compare "
+            "two recipes with apoint compare"
+        )
+    return _once_each(overrides)
+
+
+def _copy(found: Improvement, search: Improver, target: Path) -> None:
+    from apoint.store import write_atomically
+
+    write_atomically(target, found.to_yaml())
+    named = [search.document.values.get(part) for part in ("data", "model")]
+    relative = any(
+        isinstance(spec, dict) and not Path(str(spec.get(key, "/"))).is_absolute()
+        for spec in named
+        for key in ("path", "file")
+    )
+    if relative and target.resolve().parent != search.document.folder.resolve():
+        search.say(f"file names in {target} are relative to {search.document.folder}; put it there to use it")
+
+
+# -- showing ------------------------------------------------------------------------------------------------
+
+
+def _show_plan(search: Improver, as_json: bool) -> None:
+    from apoint.cli.progress import duration
+    from apoint.store import strict_json
+
+    plan = search.declared
+    if as_json:
+        click.echo(strict_json({"schema_version": 1, "folder": str(search.folder), **plan.to_dict()}))
+        return
+    margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
+    click.echo(f"folder       {search.folder}")
+    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    click.echo(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
+    click.echo(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
+    click.echo(f"margin       {margin}")
+    click.echo(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
+    click.echo(
+        f"expected     at most {duration(plan.expected_seconds)} of the {duration(plan.time_budget)} there is"
+    )
+    click.echo(f"\n{len(plan.candidates)} to try:")
+    for candidate, _ in search.entries.values():
+        click.echo(f"  {candidate.label:<24} {candidate.course or 'yours':<6} {candidate.reason}")
+        if not candidate.own:
+            click.echo(f"  {'':<24} {'':<6} {candidate.written}")
+    _show_not_tried(plan.not_tried)
+
+
+def _show_not_tried(not_tried: Any) -> None:
+    if not_tried:
+        click.echo("\nnot tried:")
+    for each in not_tried:
+        click.echo(f"  {each['label']:<24} {each['why']}")
+
+
+def _show_result(found: Improvement, reports: list[Path], target: Path | None, as_json: bool) -> None:
+    from apoint.store import strict_json
+
+    path = target or found.folder / "improved.yaml"
+    if as_json:
+        written = {"folder": str(found.folder), "improved": str(path), "reports": list(map(str, reports))}
+        click.echo(strict_json({**found.evidence, **written}))
+        return
+    result = found.evidence
+    click.echo(f"{result['sentence']}.\n")
+    for line in table(result["race"]):
+        click.echo(line)
+    if result["checks"]:
+        click.echo("\non fresh seeds:")
+    for line in table([_as_row(check) for check in result["checks"]], "comparison"):
+        click.echo(line)
+    for label in result["unchecked"]:
+        click.echo(f"  {label}: no time was left to confirm it")
+    open_still = [row["label"] for row in result["race"] if row["verdict"]["outcome"] == "undecided"]
+    if open_still:
+        click.echo(f"\nundecided, which more time would settle: {', '.join(open_still)}")
+    _show_not_tried(result["declaration"]["not_tried"])
+    click.echo(f"\nrecord    {found.folder}")
+    for report in reports:
+        click.echo(f"report    {report}")
+    click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
+
+
+def _as_row(check: dict[str, Any]) -> dict[str, Any]:
+    together = " with ".join(check["labels"])
+    labels = {
+        "confirmation": together,
+        "combination": f"{together} against {check['labels'][0]}",
+        "result": f"{together} against the base",
+    }
+    return {"label": labels[check["stage"]], "course": "", "verdict": check["verdict"]}
+
+
+def table(rows: list[dict[str, Any]], title: str = "change") -> list[str]:
+    """Rows of label, course item and verdict as lines of a table."""
+    if not rows:
+        return []
+    first = max(len(title), *(len(row["label"]) for row in rows))
+    heads = ("item", "verdict", "effect", "interval", "pairs")
+    lines = [_line(title, first, heads)]
+    for row in rows:
+        verdict = row["verdict"]
+        if verdict is None:
+            cells: tuple[str, ...] = (row["course"] or "yours", "not yet", "", "", "")
+        else:
+            lower, upper = verdict["interval"]
+            interval = f"{_number(lower)} to {_number(upper)}"
+            facts = (verdict["outcome"], _number(verdict["effect"]), interval, str(verdict["pairs"]))
+            cells = ("yours" if row["course"] is None else row["course"], *facts)
+        lines.append(_line(row["label"], first, cells))
+    return lines
+
+
+def _line(label: str, first: int, cells: tuple[str, ...]) -> str:
+    columns = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)]
+    return f"  {label:<{first}}  {' '.join(columns)}".rstrip()
+
+
+def _number(value: Any) -> str:
+    """A difference with its sign; JSON has text for what is not finite."""
+    return f"{value:+.3g}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,23 @@
+"""Trials: arms, declarations, comparisons look by look, and the search for a better recipe."""
+
+from apoint.trials.arms import Arm, differences, make_arm
+from apoint.trials.comparison import Comparison, Rules, compare, predict, prepare
+from apoint.trials.declaration import Declaration, read_declaration
+from apoint.trials.improve import Improvement, improve
+from apoint.trials.record import read_result
+
+__all__ = [
+    "Arm",
+    "Comparison",
+    "Declaration",
+    "Improvement",
+    "Rules",
+    "compare",
+    "differences",
+    "improve",
+    "make_arm",
+    "predict",
+    "prepare",
+    "read_declaration",
+    "read_result",
+]

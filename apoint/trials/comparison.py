@@ -1,0 +1,513 @@
+"""A comparison: two arms over paired seeds, look by look, until the statistics allow a verdict.
+
+    compare("base.yaml", changes={"optimizer.name": "lion", "optimizer.lr": 1e-4})
+
+The order of things is the point. The rules are declared and written down first. If the margin is to come
+from the baseline's own spread, the baseline's seeds of the first look are trained next, and only then is
+the first candidate. Pairs are added up to the next planned look, and no further once it decides. What was
+trained is in run folders and is never trained twice, so an interrupted comparison goes on where it was,
+and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from apoint.data import Data
+from apoint.engine import Options
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
+from apoint.engine.measure import larger_is_better
+from apoint.engine.replica import load_data
+from apoint.engine.signals import TrainingInterruptedError
+from apoint.errors import DivergedError, UsageError
+from apoint.store import Run
+from apoint.trials import declaration as declarations
+from apoint.trials import record, trivial
+from apoint.trials.arms import Arm, Source, check_comparable, make_arm
+from apoint.trials.budget import looks_within, seconds_of
+from apoint.trials.declaration import ANYTIME_PAIRS, DEFAULT_LOOKS, Declaration
+from apoint.trials.record import ArmRecord
+from apoint.verdict import Verdict, check_plan, decide
+
+PILOT_PAIRS = 8
+PILOT_RULE = "half the standard deviation of the baseline's first {} seeds"
+
+
+def _silent(_: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a user may declare; None is the default, found from the recipes.
+
+    Attributes:
+        metric: The number compared; by default the usual test metric of the task.
+        margin: The smallest difference that matters; by default half the baseline's spread over seeds.
+        alpha: The error rate over all looks.
+        looks: The numbers of pairs at which to look.
+        anytime: Look after every pair, by the rule that allows it.
+        max_pairs: Where to end; the last look, or 64 with `anytime`.
+        first_seed: Seeds are this one and those that follow.
+        budget: A time limit such as `20m`: as many pairs as fit.
+        vary: What the seed changes.
+    """
+
+    metric: str | None = None
+    margin: float | None = None
+    alpha: float = 0.05
+    looks: Sequence[int] | None = None
+    anytime: bool = False
+    max_pairs: int | None = None
+    first_seed: int = 0
+    budget: str | float | None = None
+    vary: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.margin is not None and not self.margin > 0:
+            raise UsageError(
+                f"the margin is the smallest difference that matters and must be above 0, got {self.margin:g}"
+            )
+        if self.anytime and self.looks is not None:
+            raise UsageError("looks are planned, or made at any time; give --looks or --anytime, not both")
+        if self.budget is not None and self.looks is not None:
+            raise UsageError("a time budget plans the looks itself; give --budget or --looks, not both")
+        if self.looks is not None:
+            check_plan(tuple(self.looks), self.alpha)
+        if not 0 < self.alpha < 1:
+            raise UsageError(f"alpha must be between 0 and 1, got {self.alpha}")
+        if self.max_pairs is not None and self.max_pairs < 3:
+            raise UsageError(
+                f"a comparison of {self.max_pairs} pairs cannot tell an effect from the noise of seeds; give "
+                "at least 6"
+            )
+
+
+@dataclass
+class Comparison:
+    """A question about two arms, ready to be run.
+
+    Attributes:
+        arms: Baseline and candidate.
+        declaration: The rules that hold.
+        folder: Where it is kept.
+        exploratory: Why it is not confirmatory; empty if it is.
+        fleet: What trains the replicas.
+        reproduce: The command that gives the same comparison again.
+        test_size: On how many examples the metric is measured.
+        say: Called with sentences for the user.
+    """
+
+    arms: tuple[Arm, Arm]
+    declaration: Declaration
+    folder: Path
+    exploratory: list[str]
+    fleet: Fleet
+    reproduce: str
+    test_size: int
+    say: Callable[[str], None] = _silent
+    verdict: Verdict | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    _records: list[ArmRecord] = field(default_factory=list)
+    _begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    # -- running -----------------------------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Train pairs up to the look that decides, or to the last; returns the verdict."""
+        self._records = [ArmRecord(arm) for arm in self.arms]
+        declarations.write_declaration(self.folder, self.declaration)
+        record.write_recipes(self.folder, self.arms)
+        for reason in self.exploratory:
+            self.say(f"exploratory: {reason}")
+        try:
+            if self.declaration.margin is None:
+                self._pilot()
+            for pairs in self._stations():
+                if not self._has_time_for(pairs):
+                    self.say(
+                        f"the time budget ends before {pairs} pairs; the verdict is that of the last look"
+                    )
+                    break
+                self._train(pairs)
+                if self._look() != "undecided":
+                    break
+        except TrainingInterruptedError:
+            self._keep("interrupted")
+            raise
+        if self.verdict is None:
+            self._look()
+        assert self.verdict is not None
+        self._keep("undecided" if self.verdict.outcome == "undecided" else "decided")
+        return self.verdict
+
+    def _stations(self) -> list[int]:
+        """The numbers of pairs after which to look."""
+        plan = self.declaration
+        if not plan.anytime:
+            return list(plan.looks)
+        block = max(2, self.fleet.width)
+        return [*range(block, plan.max_pairs, block), plan.max_pairs]
+
+    def _seeds(self, pairs: int) -> range:
+        return range(self.declaration.first_seed, self.declaration.first_seed + pairs)
+
+    def _tasks(self, arm: Arm, seeds: Sequence[int]) -> list[Task]:
+        return [Task(arm.recipe, arm.document, seed) for seed in seeds]
+
+    def tasks(self, pairs: int) -> list[Task]:
+        """All replicas of so many pairs, one arm after the other."""
+        return [task for arm in self.arms for task in self._tasks(arm, self._seeds(pairs))]
+
+    def _pilot(self) -> None:
+        """Train the baseline's seeds of the first look, and take the margin from their spread."""
+        pairs = self._pilot_pairs()
+        self.say(f"pilot: the baseline's first {pairs} seeds, to see how much they differ")
+        self._train(pairs, arms=1)
+        baseline = self._records[0]
+        _refuse_failing_pilot(baseline)
+        values = [self._capped(value) for value in baseline.values]
+        margin, note = pilot_margin(values, self.declaration.metric, self.test_size)
+        self.declaration = self.declaration.with_margin(margin, note)
+        declarations.write_declaration(self.folder, self.declaration)
+        self.say(
+            f"the smallest difference that matters is taken to be {margin:.3g} in "
+            f"{self.declaration.metric}: {note or self.declaration.margin_rule}"
+        )
+
+    def _pilot_pairs(self) -> int:
+        return self.declaration.looks[0] if self.declaration.looks else PILOT_PAIRS
+
+    def _train(self, pairs: int, arms: int = 2) -> None:
+        """See to it that the first `pairs` seeds of the first arms are trained, and note what they gave."""
+        missing = [
+            (each, task)
+            for each in self._records[:arms]
+            for task in self._tasks(each.arm, self._seeds(pairs)[len(each.runs) :])
+        ]
+        ended = self.fleet.train([task for _, task in missing])
+        for (each, _), outcome in zip(missing, ended, strict=True):
+            self._note(each, outcome)
+
+    def _note(self, kept: ArmRecord, outcome: Ended) -> None:
+        kept.runs.append(outcome.folder.name)
+        kept.states.append(outcome.state)
+        kept.reasons.append(outcome.reason)
+        kept.values.append(_value(outcome, self.declaration.metric))
+        kept.core_seconds += outcome.seconds
+        kept.from_cache += outcome.cached
+
+    def _capped(self, value: float) -> float:
+        cap: float | None = self.declaration.cap["value"]
+        if cap is None:
+            return value
+        if value != value:  # it has none: the replica failed
+            return cap
+        return max(value, cap) if self.declaration.higher_is_better else min(value, cap)
+
+    def _look(self) -> str:
+        """Decide on what is known, and keep it."""
+        plan = self.declaration
+        pairs = min(len(kept.values) for kept in self._records)
+        assert plan.margin is not None
+        self.verdict = decide(
+            self._records[0].values[:pairs],
+            self._records[1].values[:pairs],
+            plan.margin,
+            looks=plan.looks or DEFAULT_LOOKS,
+            alpha=plan.alpha,
+            higher_is_better=plan.higher_is_better,
+            anytime=plan.anytime,
+            metric=plan.metric,
+            seeds=tuple(self._seeds(pairs)),
+            cap=plan.cap["value"],
+            exploratory=tuple(self.exploratory),
+        )
+        self._keep("running")
+        if self.verdict.outcome == "undecided":
+            effect, (lower, upper) = self.verdict.effect, self.verdict.interval
+            self.say(f"after {pairs} pairs: {effect:+.3g}, between {lower:+.3g} and {upper:+.3g}; going on")
+        return self.verdict.outcome
+
+    def _keep(self, state: str) -> None:
+        if self.verdict is None:
+            return
+        self.result = record.result(
+            name=self.name,
+            state=state,
+            verdict=self.verdict,
+            declaration=self.declaration,
+            arms=self._records,
+            wall_seconds=time.monotonic() - self._begun,
+            fleet=self.fleet.sentence,
+            reproduce=self.reproduce,
+        )
+        record.write_result(self.folder, self.result)
+
+    def _has_time_for(self, pairs: int) -> bool:
+        """Whether the next look's replicas can be expected to fit into the time budget."""
+        limit = self.declaration.time_budget
+        if limit is None or pairs == self._stations()[0]:
+            return True
+        spent = time.monotonic() - self._begun
+        missing = pairs - len(self._records[1].runs)
+        done = max(1, len(self._records[1].runs))
+        return spent + spent / done * missing <= limit * 1.05
+
+
+def pilot_margin(values: Sequence[float], metric: str, num_examples: int) -> tuple[float, str]:
+    """The margin from the baseline's values, and a note where their spread cannot give it.
+
+    Args:
+        values: The baseline's numbers over seeds.
+        metric: What they are.
+        num_examples: How many examples the metric was measured on.
+    """
+    spread = statistics.stdev(values)
+    if spread > 0:
+        return spread / 2, ""
+    same = f"the baseline gives {values[0]:g} with every seed"
+    if metric.endswith("accuracy"):
+        return 1 / num_examples, f"{same}, so that one example of {num_examples} is taken as the margin"
+    if values[0] == 0:
+        raise UsageError(f"{same}, so that no margin can be taken from it; give one with --margin")
+    return abs(values[0]) / 100, f"{same}, so that a hundredth of it is taken as the margin"
+
+
+def _value(outcome: Ended, metric: str) -> float:
+    """The replica's number; NaN if it has none because it failed."""
+    return Run(outcome.folder).metrics.last(metric) if outcome.state == "finished" else float("nan")
+
+
+def _refuse_failing_pilot(kept: ArmRecord) -> None:
+    failed = [position for position, state in enumerate(kept.states) if state != "finished"]
+    if 2 * len(failed) < len(kept.states):
+        return
+    raise DivergedError(
+        f"the baseline failed in {len(failed)} of its first {len(kept.states)} seeds (seed {failed[0]}: "
+        f"{kept.reasons[failed[0]]}); mend the baseline first, or say with --margin which difference matters "
+        "and compare all the same"
+    )
+
+
+# -- preparing -----------------------------------------------------------------------------------------------
+
+
+def prepare(
+    baseline: Source,
+    candidate: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    rules: Rules | None = None,
+    shared: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+    backend: str = "auto",
+    workers: int | None = None,
+    stack: int | None = None,
+    files: Sequence[str] = (),
+    reproduce: str = "",
+    say: Callable[[str], None] | None = None,
+    watch: Callable[[FleetMoment], None] | None = None,
+    **ray: Any,
+) -> Comparison:
+    """Check everything, find or make the declaration, and give back a comparison that can be run.
+
+    Args:
+        baseline: A recipe.
+        candidate: Another recipe; or None, if the candidate is the baseline with `changes`.
+        changes: Dotted paths and new values, for the candidate alone.
+        rules: What is declared.
+        shared: Dotted paths and new values for both arms.
+        options: Where runs and data are, and the like; see `apoint.engine.Options`.
+        backend: How to train the fleet; see `apoint.engine.fleet.Fleet`.
+        workers: Processes of the fleet.
+        stack: Replicas in one computation.
+        files: Python files that register ingredients, for the workers.
+        reproduce: The command that asks this question.
+        say: Called with sentences for the user.
+        watch: Called with where the fleet stands.
+        **ray: Further settings of the fleet.
+    """
+    rules, options = rules or Rules(), options or Options()
+    if candidate is None and not changes:
+        raise UsageError("a comparison needs a second recipe, or a change such as --change optimizer.lr=3e-4")
+    arms = (
+        make_arm("baseline", baseline, shared, rules.vary),
+        make_arm(
+            "candidate",
+            baseline if candidate is None else candidate,
+            {**(shared or {}), **(changes or {})},
+            rules.vary,
+        ),
+    )
+    say = say or _silent
+    options = replace(options, threads=options.threads or 1)
+    fleet = Fleet(
+        options,
+        backend=backend,
+        workers=workers,
+        stack=stack,
+        say=say,
+        watch=watch or _silent,
+        files=tuple(files),
+        **ray,
+    )
+    data = load_data(arms[0].recipe, rules.first_seed, options.data_root, arms[0].document.folder)
+    wanted = declare(arms, rules, data)
+    folder, declaration, exploratory = declarations.place(options.root, _name(arms, changes), arms, wanted)
+    comparison = Comparison(
+        arms,
+        declaration,
+        folder,
+        exploratory,
+        fleet,
+        reproduce or _reproduce(arms, changes),
+        len(data.splits[wanted.metric.partition("_")[0]]),
+        say,
+    )
+    if rules.budget is not None and declaration is wanted:
+        comparison.declaration = _within_budget(comparison, rules, wanted)
+    return comparison
+
+
+def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
+    """The rules of a comparison with every default found from the recipes and their data."""
+    baseline, candidate = arms
+    metric = rules.metric or trivial.default_metric(data)
+    averages = baseline.recipe.average is not None and candidate.recipe.average is not None
+    trivial.check_metric(metric, trivial.known_metrics(data, averages))
+    check_comparable(baseline, candidate, metric)
+    looks, most = _plan(rules)
+    pilot = PILOT_RULE.format(looks[0] if looks else PILOT_PAIRS)
+    return Declaration(
+        metric=metric,
+        higher_is_better=larger_is_better(metric),
+        budget=_budget(arms),
+        margin=rules.margin,
+        margin_rule="given" if rules.margin is not None else pilot,
+        alpha=rules.alpha,
+        looks=looks,
+        anytime=rules.anytime,
+        max_pairs=most,
+        first_seed=rules.first_seed,
+        vary=tuple(baseline.recipe.vary),
+        cap={
+            "value": trivial.trivial_value(data, metric, baseline.recipe.loss["name"]),
+            "rule": trivial.RULE,
+        },
+        arms=declarations.arm_facts(arms),
+        time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
+    )
+
+
+def _plan(rules: Rules) -> tuple[tuple[int, ...], int]:
+    """The looks and where they end."""
+    if rules.anytime:
+        return (), rules.max_pairs or ANYTIME_PAIRS
+    looks = tuple(rules.looks or DEFAULT_LOOKS)
+    if rules.max_pairs is not None and rules.max_pairs != looks[-1]:
+        if rules.looks is not None:
+            raise UsageError(
+                "the last look is where a comparison ends; give --looks or --max-pairs, not both"
+            )
+        looks = looks_within(rules.max_pairs, rules.max_pairs)
+    return looks, looks[-1]
+
+
+def _budget(arms: tuple[Arm, Arm]) -> dict[str, Any]:
+    """How long the arms train; each on its own if they differ."""
+    first, second = (arm.budget for arm in arms)
+    return first if first == second else {arm.name: arm.budget for arm in arms}
+
+
+def _within_budget(comparison: Comparison, rules: Rules, wanted: Declaration) -> Declaration:
+    """The declaration with looks that fit into the time there is, from what the fleet predicts."""
+    sample = comparison.tasks(DEFAULT_LOOKS[0])
+    predicted = comparison.fleet.plan(sample)
+    assert wanted.time_budget is not None
+    per_pair = predicted.seconds / DEFAULT_LOOKS[0]
+    affordable = int(wanted.time_budget / max(per_pair, 1e-9))
+    if rules.anytime:
+        return replace(wanted, max_pairs=max(2, min(wanted.max_pairs, affordable)))
+    looks = looks_within(affordable)
+    rule = wanted.margin_rule if wanted.margin is not None else PILOT_RULE.format(looks[0])
+    return replace(wanted, looks=looks, max_pairs=looks[-1], margin_rule=rule)
+
+
+def predict(comparison: Comparison) -> tuple[Prediction, Prediction]:
+    """What the first look and the whole comparison would cost at most."""
+    first, last = comparison._stations()[0], comparison._stations()[-1]
+    return comparison.fleet.plan(comparison.tasks(first)), comparison.fleet.plan(comparison.tasks(last))
+
+
+def _name(arms: tuple[Arm, Arm], changes: Mapping[str, Any] | None) -> str:
+    """A name for the folder: the baseline, and the other recipe or the change."""
+    other = " ".join(f"{key}={value}" for key, value in changes.items()) if changes else arms[1].recipe.name
+    slug = re.sub(r"[^A-Za-z0-9.=_-]+", "-", other).strip("-.")[:60]
+    return f"{arms[0].recipe.name}-vs-{slug}"
+
+
+def _reproduce(arms: tuple[Arm, Arm], changes: Mapping[str, Any] | None) -> str:
+    source = arms[0].document.name
+    if changes:
+        written = " ".join(f"--change {shlex.quote(f'{key}={value}')}" for key, value in changes.items())
+        return f"apoint compare {shlex.quote(source)} {written}"
+    return f"apoint compare {shlex.quote(source)} {shlex.quote(arms[1].document.name)}"
+
+
+def compare(
+    baseline: Source,
+    candidate: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    say: Callable[[str], None] | None = None,
+    watch: Callable[[FleetMoment], None] | None = None,
+    report: bool = True,
+    **settings: Any,
+) -> Verdict:
+    """Train two arms over paired seeds until the statistics allow a verdict.
+
+    Args:
+        baseline: A recipe file, a mapping, or a recipe.
+        candidate: Another recipe; or None, if the candidate is the baseline with `changes`.
+        changes: Dotted paths and new values, such as `{"optimizer.name": "lion", "optimizer.lr": 1e-4}`.
+        say: Called with sentences for the user.
+        watch: Called with where the fleet stands.
+        report: Whether to draw `report.html` in the comparison's folder.
+        **settings: Of `Rules` (metric, margin, alpha, looks, anytime, max_pairs, first_seed, budget, vary),
+            of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
+    """
+    comparison = prepare(baseline, candidate, changes, say=say, watch=watch, **split_settings(settings))
+    with comparison.fleet:
+        verdict = comparison.run()
+    if report:
+        from apoint.report import write_comparison_report
+
+        write_comparison_report(comparison.folder)
+    return verdict
+
+
+def split_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as people give them, sorted into rules, options and what the fleet takes."""
+    from apoint.errors import UnknownNameError
+
+    rest = dict(settings)
+    rules = {name: rest.pop(name) for name in Rules.__dataclass_fields__ if name in rest}
+    options = {name: rest.pop(name) for name in Options.__dataclass_fields__ if name in rest}
+    known = ("backend", "workers", "stack", "files", "shared", "reproduce", "address", "allow_open_cluster")
+    for name in rest:
+        if name not in known:
+            names = [*Rules.__dataclass_fields__, *Options.__dataclass_fields__, *known]
+            raise UnknownNameError("setting of compare", name, names)
+    return {"rules": Rules(**rules), "options": Options(**options), **rest}

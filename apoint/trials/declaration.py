@@ -1,0 +1,179 @@
+"""What is declared before the first replica is trained, and kept: the rules that a verdict is made by.
+
+A verdict is worth its error rate only if metric, margin and looks were fixed before the numbers were
+seen. So they are written down first. The same question asked again with other rules is answered, but
+marked as exploratory, with what was changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from apoint.errors import StorageError, UsageError
+from apoint.store import storage_errors, strict_json
+from apoint.store.files import write_atomically
+from apoint.trials.arms import Arm, identity
+
+SCHEMA_VERSION = 1
+FILE = "declaration.json"
+DEFAULT_LOOKS = (8, 16, 24, 32)
+ANYTIME_PAIRS = 64
+_RULES = (
+    "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
+    "vary", "cap",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The rules of a comparison.
+
+    Attributes:
+        metric: The one number of each replica, such as `test_accuracy`, at the end of training.
+        higher_is_better: Its direction.
+        budget: How long each arm trains.
+        margin: The smallest difference that matters; None until the pilot has given it.
+        margin_rule: Where the margin comes from, in words.
+        alpha: The error rate over all looks together.
+        looks: The numbers of pairs at which one looks; empty if one may look at any time.
+        anytime: Whether the rule for unplanned looks is used.
+        max_pairs: Where the comparison ends at the latest.
+        first_seed: The seeds are this one and those that follow.
+        vary: What a seed changes.
+        cap: What a failed replica counts as, and the rule it comes from.
+        arms: Name, recipe, fingerprint and values of each arm.
+        time_budget: The seconds within which to stop, if there is such a limit.
+        margin_note: What the pilot showed, if the rule could not be followed to the letter.
+        created: When this was declared.
+    """
+
+    metric: str
+    higher_is_better: bool
+    budget: dict[str, Any]
+    margin: float | None
+    margin_rule: str
+    alpha: float
+    looks: tuple[int, ...]
+    anytime: bool
+    max_pairs: int
+    first_seed: int
+    vary: tuple[str, ...]
+    cap: dict[str, Any]
+    arms: tuple[dict[str, Any], ...]
+    time_budget: float | None = None
+    margin_note: str = ""
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = asdict(self)
+        lists = {name: list(values[name]) for name in ("looks", "vary", "arms")}
+        return {"schema_version": SCHEMA_VERSION, **values, **lists}
+
+    def with_margin(self, margin: float, note: str = "") -> Declaration:
+        """The declaration with the margin that the pilot gave."""
+        return replace(self, margin=margin, margin_note=note)
+
+    def changed_from(self, earlier: Declaration) -> list[str]:
+        """In what this departs from an earlier declaration of the same question, in words."""
+        same_limit = self.time_budget is not None and self.time_budget == earlier.time_budget
+        planned_by_time = ("looks", "max_pairs", "margin") if same_limit else ()
+        return [
+            f"{name.replace('_', ' ')} was declared as {_shown(before)} and is now {_shown(now)}"
+            for name in _RULES
+            if name not in planned_by_time
+            and (before := self._rule(earlier, name)) != (now := self._rule(self, name))
+        ]
+
+    @staticmethod
+    def _rule(declaration: Declaration, name: str) -> Any:
+        """A rule as it is compared: a margin from a pilot is the pilot's rule, not its number."""
+        if name == "margin" and declaration.margin_rule != "given":
+            return declaration.margin_rule
+        return getattr(declaration, name)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def arm_facts(arms: Sequence[Arm]) -> tuple[dict[str, Any], ...]:
+    """What a declaration keeps of its arms."""
+    return tuple(
+        {
+            "name": arm.name,
+            "recipe": arm.recipe.name,
+            "fingerprint": arm.recipe.fingerprint,
+            "values": arm.recipe.canonical(),
+        }
+        for arm in arms
+    )
+
+
+def question(arms: Sequence[Arm]) -> str:
+    """Eight hexadecimal digits that stand for the question: these recipes, of whatever length."""
+    text = json.dumps(identity(arms), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def write_declaration(folder: Path, declaration: Declaration) -> None:
+    """Keep a declaration in its folder; what is there is replaced whole."""
+    with storage_errors(folder, "make"):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / FILE, strict_json(declaration.to_dict(), indented=True) + "\n")
+
+
+def read_declaration(folder: Path) -> Declaration | None:
+    """The declaration kept in a folder; None if there is none."""
+    path = folder / FILE
+    with storage_errors(path, "read"):
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            return None
+    try:
+        values = json.loads(text)
+        version = values.pop("schema_version")
+        known = {each.name for each in fields(Declaration)}
+        if version != SCHEMA_VERSION or set(values) != known:
+            raise UsageError(f"{path} was written by another version of apoint; move the folder away")
+        for name in ("looks", "vary", "arms"):
+            values[name] = tuple(values[name])
+        return Declaration(**values)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise StorageError(f"cannot read {path}: it was damaged; move the folder away") from None
+
+
+def place(
+    root: Path, name: str, arms: Sequence[Arm], wanted: Declaration
+) -> tuple[Path, Declaration, list[str]]:
+    """Where a comparison is kept, the declaration that holds for it, and why it is exploratory, if it is.
+
+    The first declaration of a question has its folder to itself; asking again by the same rules goes on
+    with it. Other rules get a folder of their own beside it.
+    """
+    asked = question(arms)
+    earlier = sorted((root / "comparisons").glob(f"*-{asked}"))  # whatever name it was asked under
+    folder = earlier[0] if earlier else root / "comparisons" / f"{name}-{asked}"
+    first = read_declaration(folder)
+    if first is None:
+        return folder, wanted, []
+    changed = wanted.changed_from(first)
+    if not changed:
+        return folder, first, []
+    rules = json.dumps([wanted.time_budget, *(_shown(wanted._rule(wanted, rule)) for rule in _RULES)])
+    suffix = hashlib.sha256(rules.encode()).hexdigest()[:6]
+    other = folder.with_name(f"{folder.name}-exploratory-{suffix}")
+    return other, read_declaration(other) or wanted, changed

@@ -1,0 +1,117 @@
+"""The comparison folder: what a comparison leaves, so that it can be read, redrawn and gone on with.
+
+declaration.json   the rules, written before the first candidate is trained
+baseline.yaml, candidate.yaml
+looks.jsonl        one line for each look, appended
+result.json        the verdict so far, replaced whole after each look
+report.html        drawn from the above and from the run folders
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apoint.recipe import to_yaml
+from apoint.store import storage_errors, strict_json, write_atomically
+from apoint.trials.arms import Arm, differences
+from apoint.trials.declaration import Declaration
+from apoint.verdict import Verdict
+
+SCHEMA_VERSION = 1
+RESULT, LOOKS = "result.json", "looks.jsonl"
+
+
+@dataclass
+class ArmRecord:
+    """What became of an arm's replicas, in the order of seeds."""
+
+    arm: Arm
+    runs: list[str] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    core_seconds: float = 0.0
+    from_cache: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        recipe = self.arm.recipe
+        return {
+            "name": self.arm.name,
+            "recipe": recipe.name,
+            "fingerprint": recipe.fingerprint,
+            "runs": self.runs,
+            "states": self.states,
+            "core_seconds": self.core_seconds,
+        }
+
+
+def write_recipes(folder: Path, arms: Sequence[Arm]) -> None:
+    """Keep the recipes, whole, beside the declaration."""
+    for arm in arms:
+        write_atomically(folder / f"{arm.name}.yaml", to_yaml(arm.recipe))
+
+
+def result(
+    *,
+    name: str,
+    state: str,
+    verdict: Verdict,
+    declaration: Declaration,
+    arms: Sequence[ArmRecord],
+    wall_seconds: float,
+    fleet: str,
+    reproduce: str,
+) -> dict[str, Any]:
+    """What `result.json` says."""
+    baseline, candidate = (record.arm.recipe.canonical() for record in arms)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "comparison",
+        "name": name,
+        "state": state,
+        "sentence": verdict.sentence,
+        "verdict": verdict.to_dict(),
+        "declaration": declaration.to_dict(),
+        "arms": [record.to_dict() for record in arms],
+        "difference": differences(baseline, candidate),
+        "cost": {
+            "core_seconds": sum(record.core_seconds for record in arms),
+            "wall_seconds": wall_seconds,
+            "replicas": sum(len(record.runs) for record in arms),
+            "from_cache": sum(record.from_cache for record in arms),
+        },
+        "fleet": fleet,
+        "reproduce": reproduce,
+    }
+
+
+def write_result(folder: Path, values: dict[str, Any]) -> None:
+    """Replace the result and append its looks that are not yet in `looks.jsonl`."""
+    write_atomically(folder / RESULT, strict_json(values, indented=True) + "\n")
+    kept = _number_of_looks(folder)
+    fresh = values["verdict"]["looks"][kept:]
+    if fresh:
+        lines = "".join(strict_json({**look, "time": time.time()}) + "\n" for look in fresh)
+        with storage_errors(folder / LOOKS), (folder / LOOKS).open("a") as stream:
+            stream.write(lines)
+
+
+def _number_of_looks(folder: Path) -> int:
+    path = folder / LOOKS
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """The result kept in a folder, or None."""
+    path = folder / RESULT
+    with storage_errors(path, "read"):
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+    return values
