@@ -93,6 +93,7 @@ def command(
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 the baseline diverges, 4 not as expected.
     """
     from apoint.cli.progress import FleetLine
+    from apoint.trials import tuned_comparison
     from apoint.trials.comparison import prepare, split_settings
 
     candidate, shared = _sorted_arguments(others)
@@ -108,13 +109,13 @@ def command(
         reproduce=_command_line(),
         **split_settings(_parsed(settings)),
     )
-    if tune and not dry_run:
-        comparison = _tuned(comparison, tune, tune_budget, line)
     if dry_run:
         _show_plan(comparison, as_json)
         return
     try:
         with comparison.fleet:
+            if tune:
+                comparison = tuned_comparison(comparison, tune, tune_budget, line.say)
             verdict = comparison.run()
     finally:
         line.close()
@@ -181,16 +182,6 @@ def _command_line() -> str:
     return shlex.join(["apoint", *sys.argv[1:]])
 
 
-def _tuned(comparison: Comparison, names: str, budget: int, line: Any) -> Comparison:
-    from apoint.trials.tune import tuned_comparison
-
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    try:
-        return tuned_comparison(comparison, wanted, budget, line.say)
-    finally:
-        line.close()
-
-
 def _show_plan(comparison: Comparison, as_json: bool) -> None:
     from apoint.cli.progress import duration
     from apoint.store import strict_json
@@ -230,8 +221,8 @@ def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json:
     if as_json:
         click.echo(strict_json({**comparison.result, "folder": str(comparison.folder), "report": report}))
         return
-    click.echo(str(verdict))
-    click.echo(f"\nrecord  {comparison.folder}\nreport  {report}")
+    click.echo(f"{verdict}\n\narms    {comparison.result['label']}")
+    click.echo(f"record  {comparison.folder}\nreport  {report}")
 
 
 def meet(expected: str, verdict: Verdict) -> None:

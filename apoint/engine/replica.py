@@ -116,7 +116,7 @@ def assemble(
         stream_seed(recipe, seed, "order"),
         stream_seed(recipe, seed, "augmentation"),
         device,
-        one_output=shape_facts(data.facts, recipe.loss["name"]).get("num_classes") == 1,
+        one_output=recipe.loss["name"] == "binary-cross-entropy" and data.facts.num_outputs == 2,
     )
     horizon = _horizon(recipe, stream.steps_per_epoch)
     stream.disturb(recipe.deficits, recipe.augment, horizon)

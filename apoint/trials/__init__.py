@@ -5,6 +5,7 @@ from apoint.trials.comparison import Comparison, Rules, compare, predict, prepar
 from apoint.trials.declaration import Declaration, read_declaration
 from apoint.trials.improve import Improvement, improve
 from apoint.trials.record import read_result
+from apoint.trials.tune import tuned_comparison
 
 __all__ = [
     "Arm",
@@ -20,4 +21,5 @@ __all__ = [
     "prepare",
     "read_declaration",
     "read_result",
+    "tuned_comparison",
 ]

@@ -520,8 +520,7 @@ def _mix_up(at: Situation) -> Changes | None:
 
 @_change("input-noise", "K10", "answers that a little noise cannot change generalise better")
 def _noise(at: Situation) -> Changes | None:
-    fits = at.facts.kind in ("vector", "signal") and at.facts.task == "classification"
-    fits = fits and not at.augmented_by("noise")
+    fits = at.facts.kind in ("vector", "signal") and not at.augmented_by("noise")
     return at.augmenting({"name": "noise", "std": 0.05}) if fits else None
 
 

@@ -11,6 +11,7 @@ and gives the same numbers.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import statistics
@@ -131,6 +132,7 @@ class Comparison:
         record.write_recipes(self.folder, self.arms)
         for reason in self.exploratory:
             self.say(f"exploratory: {reason}")
+        self._settle()
         try:
             if self.declaration.margin is None:
                 self._pilot()
@@ -151,6 +153,23 @@ class Comparison:
         assert self.verdict is not None
         self._keep("undecided" if self.verdict.outcome == "undecided" else "decided")
         return self.verdict
+
+    def _settle(self) -> None:
+        """Choose how to train once for all looks; who goes on with a comparison does it in the same way."""
+        if self.fleet.backend != "auto":
+            return
+        kept = record.read_fleet(self.folder)
+        if kept is None:
+            pairs = self._stations()[0]
+            predicted = self.fleet.plan(self.tasks(pairs))
+            if not predicted.seconds:
+                return  # all of them are there
+            way = predicted.way
+            if way.stack > 1:  # the pilot is one arm alone: it too should give each worker a stack
+                way = replace(way, stack=max(2, min(way.stack, math.ceil(pairs / way.workers))))
+            kept = way, predicted.sentence
+            record.write_fleet(self.folder, *kept)
+        self.fleet.settle(*kept)
 
     def _stations(self) -> list[int]:
         """The numbers of pairs after which to look."""

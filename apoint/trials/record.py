@@ -3,6 +3,7 @@
 declaration.json   the rules, written before the first candidate is trained
 baseline.yaml, candidate.yaml
 looks.jsonl        one line for each look, appended
+fleet.json         how the replicas are trained; a comparison that goes on does it in the same way
 result.json        the verdict so far, replaced whole after each look
 report.html        drawn from the above and from the run folders
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apoint.engine.fleet import Way
 from apoint.recipe import to_yaml
 from apoint.store import storage_errors, strict_json, write_atomically
 from apoint.trials.arms import Arm, differences
@@ -23,7 +25,8 @@ from apoint.trials.declaration import Declaration
 from apoint.verdict import Verdict
 
 SCHEMA_VERSION = 1
-RESULT, LOOKS = "result.json", "looks.jsonl"
+RESULT, LOOKS, FLEET = "result.json", "looks.jsonl", "fleet.json"
+UNTUNED = "at the settings as written, neither arm tuned"
 
 
 @dataclass
@@ -74,6 +77,7 @@ def result(
         "kind": "comparison",
         "name": name,
         "state": state,
+        "label": UNTUNED,
         "sentence": verdict.sentence,
         "verdict": verdict.to_dict(),
         "declaration": declaration.to_dict(),
@@ -115,3 +119,18 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         except FileNotFoundError:
             return None
     return values
+
+
+def write_fleet(folder: Path, way: Way, sentence: str) -> None:
+    """Keep how the replicas are trained."""
+    values = {"schema_version": SCHEMA_VERSION, **asdict(way), "sentence": sentence}
+    write_atomically(folder / FLEET, strict_json(values, indented=True) + "\n")
+
+
+def read_fleet(folder: Path) -> tuple[Way, str] | None:
+    """How the replicas were trained so far; None if nothing was, or nobody can tell."""
+    try:
+        values = json.loads((folder / FLEET).read_text())
+        return Way(values["backend"], values["workers"], values["stack"]), values["sentence"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

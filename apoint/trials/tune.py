@@ -42,7 +42,6 @@ NUM_SEEDS = 2
 DECADES, WHOLE_DECADES = 1.5, 0.6
 FROM_NOTHING = {"weight_decay": (1e-4, 1.0), "l2": (1e-6, 1e-2)}  # where a default of 0 gives no scale
 FROM_NOTHING_ELSE = (1e-3, 1.0)
-UNTUNED = "at the settings as written, neither arm tuned"
 _KINDS = {
     "optimizer": "optimizer", "schedule": "schedule", "clip": "clip", "loss": "loss", "init": "init",
     "model": "model", "augment": "augmentation",

@@ -291,6 +291,18 @@ def test_a_batch_is_computed_in_as_many_even_parts_as_asked(batch_size: int, acc
     assert sum(sizes) == batch_size
 
 
+def test_regression_of_one_number_can_be_augmented(tmp_path: Path) -> None:
+    """One output stands for two classes only where there are two classes."""
+    recipe = {
+        "data": "teacher",
+        "model": {"name": "mlp", "width": 8},
+        "loss": "squared-error",
+        "augment": [{"name": "noise", "std": 0.05}],
+        "steps": 3,
+    }
+    assert apoint.train(recipe, runs_root=tmp_path).state == "finished"
+
+
 def test_two_classes_in_one_output_can_be_mixed() -> None:
     replica = replica_of({"data": "moons", "loss": "binary-cross-entropy"})
     replica.stream.augmentations = [lambda x, y, draw, k: (x, nn.functional.one_hot(y, k).float())]

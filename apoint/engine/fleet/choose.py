@@ -156,7 +156,7 @@ def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Way]
 
 def _is_open(way: Way, work: Work) -> bool:
     """Whether a way need be considered: whether it is possible and has a point."""
-    if way.stack > 1 and not work.stackable:
+    if "stacked" in way.backend and (way.stack == 1 or not work.stackable):
         return False
     return not way.has_processes or (way.workers > 1 and work.replicas > 1)
 

@@ -46,7 +46,7 @@ class Fleet:
         **cluster: Settings of the backend `ray`.
 
     Attributes:
-        sentence: How the last call of `train` was trained, and why; empty if there was nothing to train.
+        sentence: How replicas were trained last, and why.
     """
 
     def __init__(
@@ -102,6 +102,15 @@ class Fleet:
             if backend is not None:
                 backend.stop()
 
+    def settle(self, way: Way, sentence: str) -> None:
+        """Train in this way from now on, whatever a later measurement would say.
+
+        What was begun in one way then goes on in the same, also after an interruption, to the same bits.
+        """
+        self.backend, self.workers = way.backend, way.workers
+        self.stack = way.stack if "stacked" in way.backend else None
+        self._planner.settled = way, sentence
+
     # -- training ------------------------------------------------------------------------------------------
 
     def train(self, tasks: Iterable[Task], on_end: Callable[[Ended], None] | None = None) -> list[Ended]:
@@ -122,6 +131,8 @@ class Fleet:
             call.begin([*missing, *busy])
             if missing or busy:
                 self._train(unique, missing, busy, call, stop)
+            elif not self.sentence:
+                self.sentence = nothing_to_train(unique)
         call.tick(force=True)
         return [replace(call.results[task.folder(self.options.root)], task=task) for task in asked]
 
@@ -151,8 +162,7 @@ class Fleet:
             missing = [task for task in unique if self._fresh or not recall.standing(task).ended]
             if missing:
                 return self._planner.predict(missing, self._start_seconds())
-        sentence = f"fleet: nothing to train, all {len(unique)} replicas are there already"
-        return Prediction("loop", 1, 1, 0.0, 0, sentence)
+        return Prediction("loop", 1, 1, 0.0, 0, nothing_to_train(unique))
 
     # -- what is there -------------------------------------------------------------------------------------
 
@@ -244,6 +254,11 @@ class Fleet:
             self._pool = Pool(way.workers, self._kept, self._files, self._stacker)
         self._pool.capacity = way.workers
         return self._pool
+
+
+def nothing_to_train(tasks: Sequence[Task]) -> str:
+    """The sentence of a fleet that has nothing to do."""
+    return f"fleet: nothing to train, all {len(tasks)} replicas are there already"
 
 
 def _check(

@@ -30,6 +30,7 @@ class Planner:
     def __init__(self, options: Options, backend: str, workers: int, stack: int | None) -> None:
         self.options, self.backend, self.workers, self.stack = options, backend, workers, stack
         self.timer = Timer(options)
+        self.settled: tuple[Way, str] | None = None
 
     def decide(self, tasks: Sequence[Task], missing: Sequence[Task], start: float | None) -> tuple[Way, str]:
         """The way to train, and the sentence that says so; nothing is measured if the user has said how.
@@ -39,6 +40,8 @@ class Planner:
             missing: Those that are not there.
             start: The seconds until workers are ready; None if unknown.
         """
+        if self.settled is not None:
+            return self.settled
         if self.backend == "auto":
             return self._automatic(tasks, missing, start)
         way = Way(self.backend, self.workers, self._stack(tasks))

@@ -116,11 +116,7 @@ class Pool:
             member.connection.close()
         deadline = time.monotonic() + JOIN_SECONDS
         for member in self._members:
-            member.process.join(max(0.0, deadline - time.monotonic()))
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join()
-            member.process.close()
+            _ended(member.process, deadline - time.monotonic())
         self._members.clear()
 
     # -- workers -------------------------------------------------------------------------------------------
@@ -179,9 +175,7 @@ class Pool:
         """A worker has died: report its group, and start another one if there is work."""
         self._members.remove(member)
         member.connection.close()
-        member.process.join()
-        reason = manner_of_death(member.process.exitcode)
-        member.process.close()
+        reason = manner_of_death(_ended(member.process, JOIN_SECONDS))
         if not member.ready:
             self._failed_starts += 1
             if self._failed_starts >= FAILED_STARTS:
@@ -193,6 +187,17 @@ class Pool:
             self._report(GroupLost(member.group.number, reason))
         if self._groups and len(self._members) < self.capacity:
             self._start_worker()
+
+
+def _ended(process: BaseProcess, seconds: float) -> int | None:
+    """The exit code of a process that is about to end; one that does not end in time is killed."""
+    process.join(max(0.0, seconds))
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    code = process.exitcode
+    process.close()
+    return code
 
 
 def registered_by(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -183,14 +183,19 @@ class RayBackend:
     def submit(self, group: Group) -> None:
         """See `Backend`."""
         group = _absolute(group)
-        job = self._job(group)
-        contents = [self._ray.put(job)]
+        job, parcels = self._job(group), {}
         if self._shared is not True:
-            contents.append(self._ray.put({name: pack(path) for name, path in _present(group).items()}))
-        train = self._train.options(name=f"apoint group {group.number}")
+            parcels = {name: pack(path) for name, path in _present(group).items()}
         self._ticket += 1
-        ref = train.remote(self._mailbox, self._ticket, _programs(), contents)
-        self._running[self._ticket] = _Running(group, ref, contents)
+        self._running[self._ticket] = self._ask(lambda: self._send(job, parcels))
+
+    def _send(self, job: Job, parcels: dict[str, bytes]) -> _Running:
+        contents = [
+            self._ray.put(job),
+            self._ray.put(parcels),
+        ]  # what is in a list is fetched when it is used
+        train = self._train.options(name=f"apoint group {job.group.number}")
+        return _Running(job.group, train.remote(self._mailbox, self._ticket, _programs(), contents), contents)
 
     def _job(self, group: Group) -> Job:
         root = group.options.root
@@ -219,7 +224,7 @@ class RayBackend:
         refs = {running.ref: ticket for ticket, running in self._running.items()}
         if not refs:
             return
-        gone, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0)
+        gone, _ = self._ask(lambda: self._ray.wait(list(refs), num_returns=len(refs), timeout=0))
         if gone:
             self._read(0.0)  # what they reported comes first
         for ref in gone:
@@ -227,15 +232,21 @@ class RayBackend:
                 self._close(refs[ref], self._last_word(self._running[refs[ref]]))
 
     def _read(self, seconds: float) -> None:
-        try:
-            letters = self._ray.get(self._mailbox.take.remote(seconds))
-        except self._ray.exceptions.RayError as error:
-            raise ApointError(
-                f"the connection to the Ray cluster is lost ({_first_line(error)}); what was trained is "
-                "kept, and the same command goes on from there"
-            ) from None
+        letters = self._ask(lambda: self._ray.get(self._mailbox.take.remote(seconds)))
         for letter in letters:
             self._hear(letter)
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """What Ray answers; where the cluster is gone, Ray would start one here."""
+        try:
+            if not self._ray.is_initialized():
+                raise ConnectionError
+            return call()
+        except Exception as error:  # Ray has many for this, plain ones among them
+            raise ApointError(
+                f"the Ray cluster at {self._connection.address} does not answer any more; what was trained "
+                "is kept, and the same command goes on from there"
+            ) from error
 
     def _hear(self, letter: Letter) -> None:
         ticket, kind, fields, parcels = letter
@@ -281,7 +292,7 @@ class RayBackend:
             self._mailbox.dismiss.remote(ticket)
         if isinstance(event, GroupEnded) and running.group.place is not None:
             shutil.rmtree(running.group.place, ignore_errors=True)
-        running.let_go(getattr(event, "reason", "its group was stopped"))
+        running.let_go(getattr(event, "reason", "its group was stopped"), isinstance(event, GroupLost))
         self._report(event)
 
     def _count(self, at_first: bool = False) -> None:
@@ -289,17 +300,18 @@ class RayBackend:
         if not at_first and time.monotonic() - self._counted_at < COUNT_SECONDS:
             return
         self._counted_at = time.monotonic()
-        number = int(self._ray.cluster_resources().get("CPU", 0))
+        number = int(self._ask(self._ray.cluster_resources).get("CPU", 0))
         if at_first:
             if number == 0:
                 raise UsageError(f"the Ray cluster at {self._connection.address} has no CPU to train on")
-            self._report(Said(f"fleet: the Ray cluster at {self._connection.address} has {number} CPUs"))
+            cpus = f"{number} CPU{'s' * (number > 1)}"
+            self._report(Said(f"fleet: the Ray cluster at {self._connection.address} has {cpus}"))
         self.capacity = max(1, min(number, self._workers or number))
 
     def interrupt(self) -> None:
         """See `Backend`; a group that has not begun is called off."""
         self._leaving = True
-        if self._ray is None:
+        if self._ray is None or not self._ray.is_initialized():
             return
         self._mailbox.leave.remote(True)
         for running in self._running.values():
@@ -311,15 +323,15 @@ class RayBackend:
         if self._ray is None:
             return
         refs = [running.ref for running in self._running.values()]
-        with contextlib.suppress(Exception):  # the cluster may be gone
-            for ref in refs:
-                self._ray.cancel(ref, force=True, recursive=False)
-            if refs:
+        if refs and self._ray.is_initialized():
+            with contextlib.suppress(Exception):  # the cluster may be gone
+                for ref in refs:
+                    self._ray.cancel(ref, force=True, recursive=False)
                 self._ray.wait(refs, num_returns=len(refs), timeout=STOP_SECONDS)
         self._ray = self._mailbox = self._train = None
         self._connection.close()
         for running in self._running.values():
-            running.let_go("the fleet was stopped")
+            running.let_go("the fleet was stopped", True)
         self._running.clear()
         for root, marker in self._markers.items():
             (root / marker).unlink(missing_ok=True)
@@ -379,13 +391,20 @@ class _Running:
         self.ended.add(member)
         self._release(self.group.tasks[member].folder(self.group.options.root).name)
 
-    def let_go(self, reason: str) -> None:
-        """Nobody trains the members any more: let the records of those that have not ended say so."""
-        for name in list(self.locks):
+    def let_go(self, reason: str, was_trained: bool) -> None:
+        """Nobody trains the members any more: let the records of those that have not ended say so.
+
+        Args:
+            reason: Why.
+            was_trained: Whether they were in training until now; if not, only what was sent here is ours.
+        """
+        sent = list(self.locks)
+        for name in sent:
             self._release(name)
         for member, task in enumerate(self.group.tasks):
             folder = task.folder(self.group.options.root)
-            if member not in self.ended and is_run_folder(folder) and Run(folder).state == "running":
+            ours = folder.name in sent or (was_trained and self.begun)
+            if ours and member not in self.ended and is_run_folder(folder) and Run(folder).state == "running":
                 with contextlib.suppress(ApointError):  # somebody trains it after all
                     settle(folder, reason)
 
@@ -452,7 +471,8 @@ def _manner_of_loss(error: Exception, exceptions: Any) -> str:
     for name, words in ways.items():
         if isinstance(error, getattr(exceptions, name, ())):
             return words
-    return f"ended with {type(error).__name__}: {_first_line(error)}"
+    cause = getattr(error, "cause", None) or error
+    return f"ended with {type(cause).__name__}: {_first_line(cause)}"
 
 
 def _first_line(error: BaseException) -> str:
@@ -898,7 +918,7 @@ def _prefix(pid: int) -> str:
 
 
 def _tell_of_processor(job: Job, group: Group, where: str, post: Callable[[Event], None]) -> None:
-    """Say that this machine computes otherwise; a run begun on another kind of machine begins anew."""
+    """Say that this machine computes otherwise; what was begun on another kind of machine begins anew."""
     here = environment.processor()
     if here != job.processor:
         post(
@@ -907,12 +927,17 @@ def _tell_of_processor(job: Job, group: Group, where: str, post: Callable[[Event
                 "key, and are not the same to the bit"
             )
         )
-    for task in group.tasks:
-        folder = task.folder(group.options.root)
-        if is_run_folder(folder) and Run(folder).state != "running":
-            before = Run(folder).env.get("key")
-            if isinstance(before, dict) and before.get("processor", here) != here:
-                set_aside(folder, silent)
+    folders = [task.folder(group.options.root) for task in group.tasks]
+    for folder in folders:
+        if is_run_folder(folder) and Run(folder).state != "running" and _processor_of(folder) != here:
+            set_aside(folder, silent)
+            if group.place is not None:
+                shutil.rmtree(group.place, ignore_errors=True)
+
+
+def _processor_of(folder: Path) -> Any:
+    key = Run(folder).env.get("key")
+    return key.get("processor") if isinstance(key, dict) else None
 
 
 # -- folders on their way ----------------------------------------------------------------------------------

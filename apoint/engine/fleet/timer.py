@@ -6,18 +6,11 @@ from collections.abc import Sequence
 
 from apoint.engine.api import Options
 from apoint.engine.fleet.choose import START_SECONDS, Work
-from apoint.engine.fleet.probe import (
-    MOST_STACKED,
-    Timing,
-    time_alone,
-    time_stacked,
-)
+from apoint.engine.fleet.probe import MOST_STACKED, Timing, time_alone, time_stacked
 from apoint.engine.fleet.task import Task
 
-STACKED_SECONDS, STACKED_SHARE = (
-    1.2,
-    0.03,
-)  # at most so long for all recipes together, and of the work predicted
+STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
+STACKED_SHARE = 0.03  # of the work predicted
 LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 

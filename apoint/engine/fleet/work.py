@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -67,9 +68,13 @@ def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | Non
 class _Work:
     def __init__(self, group: Group, report: Report, kept: Kept, stacker: Stacker | None) -> None:
         self.group, self.report, self.kept, self.stacker = group, report, kept, stacker
-        self.recall = Recall(group.options)
         self._stepped_at = 0.0
         self._told: set[int] = set()
+
+    @functools.cached_property
+    def recall(self) -> Recall:
+        """What is there; made when it is asked for first, since that can go wrong."""
+        return Recall(self.group.options)
 
     def fail(self, reason: str) -> None:
         """Report that the members not yet reported have failed."""
@@ -136,7 +141,7 @@ class _Work:
         except (TrainingInterruptedError, UsageError) as error:
             raise self._busy_or(error, members) from None
         except Exception as error:
-            reason = first_line(error)
+            reason = getattr(error, "reason", first_line(error))
             self._say(f"fleet: not stacked, but one after the other, because {reason}")
         self._check_data(members[0])
         return [member for member in members if not self._has_ended(member)]

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,8 +29,7 @@ from apoint.engine import custom, environment
 from apoint.engine.fleet.backend import GroupBusy, GroupEnded, GroupLeft, GroupRefused
 from apoint.engine.fleet.sharing import Gift
 from apoint.engine.fleet.task import Group
-from apoint.engine.fleet.work import Stacker, train_group
-from apoint.errors import ApointError
+from apoint.engine.fleet.work import Stacker, first_line, train_group
 
 _PR_SET_PDEATHSIG = 1
 NUDGE_SECONDS = 0.1
@@ -97,8 +97,8 @@ def main(connection: Connection, parent: int, follows_thread: bool, stacker: Sta
         job = inbox.jobs.get()
         try:
             _prepare(job, kept)
-        except (ApointError, ImportError, OSError) as error:
-            tell(GroupRefused(job.group.number, str(error)))
+        except Exception as error:
+            tell(GroupRefused(job.group.number, first_line(error)))
         else:
             train_group(job.group, tell, kept, stacker)
         inbox.done += 1
@@ -120,6 +120,9 @@ def _listen(connection: Connection, inbox: Inbox) -> None:
             message = connection.recv()
         except (EOFError, OSError):
             os._exit(0)
+        except Exception:  # what was sent makes no sense here; the parent sees this process end
+            traceback.print_exc()
+            os._exit(1)
         if isinstance(message, Stop):
             threading.Thread(target=_nudge, args=(inbox, inbox.received), daemon=True).start()
         else:

@@ -16,7 +16,7 @@ from torch import Tensor
 from apoint.data import Split, Task
 from apoint.engine.measure import BATCH, _regression_metrics, evaluating, predictions
 from apoint.engine.stacked.batches import is_shared
-from apoint.engine.stacked.quick_losses import ClassByClass
+from apoint.engine.stacked.losses import example_losses
 from apoint.engine.stacked.stack import Stack
 from apoint.nn import cross_entropy
 
@@ -99,11 +99,11 @@ def _parts(stack: Stack, splits: list[Split]) -> Iterator[tuple[Tensor, Tensor, 
 def _measure(
     stack: Stack, tally: _Tally, leaves: Mapping[str, Tensor], x: Tensor, y: Tensor, shared: bool
 ) -> None:
-    outputs, y = stack.model(x, leaves, shared).flatten(0, 1), y.flatten(0, 1)
-    with ClassByClass():
-        tally.add("loss", stack.replicas[0].loss(outputs, y))
-        if tally.task == "language":  # whatever the loss, a character costs its negative log-likelihood
-            tally.add("nats", cross_entropy(outputs, y))
+    outputs = stack.model(x, leaves, shared)
+    tally.add("loss", example_losses(stack.replicas[0].loss, outputs, y))
+    outputs, y = outputs.flatten(0, 1), y.flatten(0, 1)
+    if tally.task == "language":  # whatever the loss, a character costs its negative log-likelihood
+        tally.add("nats", cross_entropy(outputs, y))
     tally.count += len(y) // stack.num_replicas
     tally.answers += y.numel() // stack.num_replicas
     if tally.task == "regression":

@@ -18,9 +18,6 @@ from apoint.engine.stacked.draws import Draws
 from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stacked.functions import Interception, Scene
 from apoint.engine.stacked.lifting import Lifted, axis_of, lifted
-from apoint.engine.stacked.quick_losses import ClassByClass
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -113,16 +110,6 @@ class StackedModel:
                 if axis_of(value) is not None:
                     return f"{path}.{name}".lstrip(".")
         return None
-
-
-def losses_of(model: StackedModel, leaves: Mapping[str, Tensor], loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-    """The losses [R, b] of the examples of all replicas.
-
-    A loss gives one value for each example, whatever the others are, so that replicas are further examples.
-    """
-    outputs = model(x, leaves)
-    with ClassByClass():
-        return loss(outputs.flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
 
 def knobs_of(replica: Replica, twin: nn.Module) -> list[tuple[Any, Callable[[float], float]]]:

@@ -49,7 +49,6 @@ class StackedOptimizer:
         self.blocks = list(_blocks(self.parameters.weights, size))
         self.memory = [self.rule.init(_piece(self.parameters.weights, block)) for block in self.blocks]
 
-    @torch.no_grad()
     def update(self, gradients: Parts, step: int, hypers: Sequence[Hyper]) -> None:
         """One update; `step` counts from 1, and `hypers` holds each replica's hyper-parameters, in order.
 

@@ -61,9 +61,11 @@ class StackedParameters:
         size, stride = (len(part), *slot.size), (part.shape[1], *slot.stride)
         return part.as_strided(size, stride, part.storage_offset() + start)
 
-    @torch.no_grad()
     def receive(self, gradients: Sequence[Tensor | None], add: bool) -> None:
-        """Take over the gradients of the leaves, or add them; a leaf that took no part has gradient 0."""
+        """Take over the gradients of the leaves, or add them; a leaf that took no part has gradient 0.
+
+        The gradients must not themselves be differentiable.
+        """
         pairs = list(zip(self._gradient_views, gradients, strict=True))
         views = [view for view, gradient in pairs if gradient is not None]
         given = [gradient for gradient in gradients if gradient is not None]

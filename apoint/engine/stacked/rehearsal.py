@@ -20,7 +20,8 @@ from apoint.engine.stacked.batches import StackedStream
 from apoint.engine.stacked.draws import Draws, default_generator
 from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stacked.lifting import without_fallback
-from apoint.engine.stacked.model import StackedModel, knobs_of, losses_of
+from apoint.engine.stacked.losses import example_losses
+from apoint.engine.stacked.model import StackedModel, knobs_of
 from apoint.engine.stacked.parameters import StackedParameters
 from apoint.engine.stream import extremes
 
@@ -89,7 +90,7 @@ def _together(
         module.rate = rate(progress)
     draws.begin(0, 0)
     with _as_reason(), without_fallback():
-        losses_R = losses_of(model, leaves, first.loss, x, y).sum(1)
+        losses_R = example_losses(first.loss, model(x, leaves), y).sum(1)
         gradients = torch.autograd.grad(losses_R.sum(), list(leaves.values()), allow_unused=True)
     kept = model.keeps_wrapped()
     if kept:

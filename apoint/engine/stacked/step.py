@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apoint.engine.stacked.model import losses_of
+from apoint.engine.stacked.losses import example_losses
 from apoint.engine.stacked.parameters import Parts
 from apoint.engine.stacked.stack import Stack
 from apoint.engine.step import NonFiniteError
@@ -39,32 +39,34 @@ def stacked_step(stack: Stack, step: int) -> Stepped:
     stack.turn_knobs(progress)
     index_RB = stack.stream.indices(step)
     losses = _accumulate(stack, index_RB, step, progress)
-    failures = guard(stack, step, losses, index_RB)
-    kept = [row for row in range(stack.num_replicas) if row not in failures]
-    made = Stepped(
-        {stack.members[row]: losses[row] for row in kept},
-        {stack.members[row]: error for row, error in failures.items()},
-    )
-    if failures:
-        stack.keep(kept)
-    if kept:
-        gradients = clipped(stack, stack.limits(progress))
-        stack.optimizer.update(gradients, step + 1, stack.hypers(progress))
-        follow_average(stack, progress)
+    with torch.no_grad():
+        failures = guard(stack, step, losses, index_RB)
+        kept = [row for row in range(stack.num_replicas) if row not in failures]
+        made = Stepped(
+            {stack.members[row]: losses[row] for row in kept},
+            {stack.members[row]: error for row, error in failures.items()},
+        )
+        if failures:
+            stack.keep(kept)
+        if kept:
+            gradients = clipped(stack, stack.limits(progress))
+            stack.optimizer.update(gradients, step + 1, stack.hypers(progress))
+            follow_average(stack, progress)
     return made
 
 
 def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> list[float]:
     """The gradients of a step into the stack's buffers; returns the losses."""
-    batch_size, leaves, loss = index_RB.shape[1], stack.parameters.leaves, stack.replicas[0].loss
+    first, leaves, batch_size = stack.replicas[0], stack.parameters.leaves, index_RB.shape[1]
     losses = [0.0] * stack.num_replicas
-    for part, index_Rb in enumerate(index_RB.tensor_split(stack.replicas[0].recipe.accumulate, dim=1)):
+    for part, index_Rb in enumerate(index_RB.tensor_split(first.recipe.accumulate, dim=1)):
         stack.draws.begin(step, part)
         x, y = stack.stream.batch(index_Rb, step, progress)
-        partial_R = losses_of(stack.model, leaves, loss, x, y).sum(1) / batch_size
-        gradients = torch.autograd.grad(partial_R.sum(), list(leaves.values()), allow_unused=True)
+        losses_R = example_losses(first.loss, stack.model(x, leaves), y).sum(1)
+        share_R = losses_R.new_full((), 1 / batch_size).expand_as(losses_R)
+        gradients = torch.autograd.grad(losses_R, list(leaves.values()), share_R, allow_unused=True)
         stack.parameters.receive(gradients, add=part > 0)
-        losses = [total + value for total, value in zip(losses, partial_R.tolist(), strict=True)]
+        losses = [total + value / batch_size for total, value in zip(losses, losses_R.tolist(), strict=True)]
     return losses
 
 
@@ -84,7 +86,6 @@ def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dic
     return failures
 
 
-@torch.no_grad()
 def clipped(stack: Stack, limits: float | Tensor) -> Parts:
     """The gradients after clipping; a norm is each replica's own, over both parts together."""
     clip: Any = stack.replicas[0].clip
@@ -103,7 +104,6 @@ def clipped(stack: Stack, limits: float | Tensor) -> Parts:
     return stack.parameters.split(clip(torch.cat((decayed, exempt), dim=1), limits))
 
 
-@torch.no_grad()
 def follow_average(stack: Stack, progress: float) -> None:
     """Let the moving averages follow the weights and running statistics; see `engine.step.follow_average`."""
     first = stack.replicas[0]

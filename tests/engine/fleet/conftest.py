@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from apoint.data.loading import Kept
 from apoint.engine import Options
 from apoint.engine.fleet import Ended, Fleet, Task
+from apoint.engine.fleet.pool import Pool
 from tests.engine.fleet.common import TINY, tasks_of
 from tests.engine.harness import RECIPES
 
@@ -15,21 +18,15 @@ class Crew:
     """One pool of two processes for many tests: starting them costs more than what they train here."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet(Options(runs_root="nowhere"), "pool", workers=2)
+        self.kept = Kept()
+        self.pool = Pool(2, self.kept)
 
-    def at(self, root: Path, say: list[str] | None = None, **options: object) -> Fleet:
+    def at(
+        self, root: Path, backend: str = "pool", options: dict[str, Any] | None = None, **rest: Any
+    ) -> Fleet:
         """A fleet that trains into `root` with the processes of the crew."""
-        fleet = Fleet(
-            Options(runs_root=root, **options),  # type: ignore[arg-type]
-            "pool",
-            workers=2,
-            say=(say if say is not None else []).append,
-        )
-        fleet._pool, fleet._kept = self.fleet._pool, self.fleet._kept
-        if fleet._pool is None:
-            from apoint.engine.fleet.pool import Pool
-
-            fleet._pool = self.fleet._pool = Pool(2, self.fleet._kept)
+        fleet = Fleet(Options(runs_root=root, **options or {}), backend, workers=2, **rest)
+        fleet._pool, fleet._kept = self.pool, self.kept
         return fleet
 
 
@@ -37,7 +34,7 @@ class Crew:
 def crew() -> Iterator[Crew]:
     crew = Crew()
     yield crew
-    crew.fleet.close()
+    crew.pool.stop()
 
 
 @pytest.fixture(scope="session")

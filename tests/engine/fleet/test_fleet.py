@@ -150,8 +150,7 @@ def test_how_wide_a_fleet_is(settings: dict[str, Any], width: int) -> None:
 def test_who_watches_sees_all_of_it(crew: Crew, tmp_path: Path) -> None:
     moments: list[FleetMoment] = []
     ended: list[Ended] = []
-    fleet = crew.at(tmp_path)
-    fleet._watch = moments.append
+    fleet = crew.at(tmp_path, watch=moments.append)
     tasks = tasks_of(TINY, range(4), {"epochs": 25})
     results = fleet.train(tasks, on_end=ended.append)
     assert sorted(e.task.seed for e in ended) == [0, 1, 2, 3]

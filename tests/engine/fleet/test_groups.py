@@ -65,9 +65,9 @@ def test_makespan_of_a_list_against_a_simulation(durations: list[int], workers: 
 
 
 def timing(**changes: Any) -> Timing:
-    values = {"step_seconds": 0.01, "evaluation_seconds": 0.1, "building_seconds": 0.1, "sync_seconds": 0.0,
-              "total_steps": 1000, "evaluations": 10, "memory_bytes": 10**8, "stacked_bytes": 10**8}  # fmt: skip
-    return Timing(**{**values, **changes})
+    seconds = {"step_seconds": 0.01, "evaluation_seconds": 0.1, "building_seconds": 0.1, "sync_seconds": 0.0}
+    counts = {"total_steps": 1000, "evaluations": 10, "memory_bytes": 10**8, "stacked_bytes": 10**8}
+    return Timing(**{**seconds, **counts, **changes})
 
 
 def test_the_arithmetic_of_a_timing() -> None:

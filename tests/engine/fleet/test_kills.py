@@ -15,12 +15,14 @@ import pytest
 
 from apoint.data.loading import Kept
 from apoint.engine import Options
-from apoint.engine.fleet import Ended, Fleet, Task
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task
 from apoint.engine.fleet.pool import Member, Pool, manner_of_death
 from apoint.engine.fleet.worker import Ready
+from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import ApointError, UsageError
 from apoint.store import Run
 from tests.engine.fleet.common import TINY, disagreement, ends, tasks_of
+from tests.engine.fleet.conftest import Crew
 
 OFTEN = {"checkpoint_every": "5 steps"}
 
@@ -45,18 +47,20 @@ class Killer(threading.Thread):
                 self.killed += 1
 
 
-def killing(tasks: list[Task], root: Path, kills: int, pause: tuple[float, float]) -> tuple[list[Ended], int]:
+def killing(
+    fleet: Fleet, tasks: list[Task], kills: int, pause: tuple[float, float]
+) -> tuple[list[Ended], int]:
+    """Train tasks while workers are killed; each must be told to have ended once."""
     counts: dict[Path, int] = {}
 
     def count(ended: Ended) -> None:
         counts[ended.folder] = counts.get(ended.folder, 0) + 1
 
-    with Fleet(Options(runs_root=root, **OFTEN), "pool", workers=2) as fleet:
-        killer = Killer(fleet, kills, pause, seed=7)
-        killer.start()
-        results = fleet.train(tasks, on_end=count)
-        killer.over.set()
-        killer.join()
+    killer = Killer(fleet, kills, pause, seed=7)
+    killer.start()
+    results = fleet.train(tasks, on_end=count)
+    killer.over.set()
+    killer.join()
     assert set(counts.values()) == {1}
     assert len(counts) == len(tasks)
     return results, killer.killed
@@ -69,11 +73,11 @@ def check(results: list[Ended], undisturbed: list[Ended]) -> None:
         assert disagreement(ended.folder, twin.folder, events=False) == ""
 
 
-def test_twelve_replicas_survive_five_kills(tmp_path: Path) -> None:
+def test_twelve_replicas_survive_five_kills(crew: Crew, tmp_path: Path) -> None:
     tasks = tasks_of(TINY, range(12), {"epochs": 6})
     with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
         undisturbed = fleet.train(tasks)
-    results, killed = killing(tasks, tmp_path / "pool", 5, (0.1, 0.5))
+    results, killed = killing(crew.at(tmp_path / "pool", options=OFTEN), tasks, 5, (0.1, 0.5))
     check(results, undisturbed)
     assert killed == 5
 
@@ -83,7 +87,8 @@ def test_two_hundred_replicas_survive_fifty_kills(tmp_path: Path) -> None:
     tasks = tasks_of(TINY, range(200), {"epochs": 20})
     with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
         undisturbed = fleet.train(tasks)
-    results, killed = killing(tasks, tmp_path / "pool", 50, (0.05, 2.0))
+    with Fleet(Options(runs_root=tmp_path / "pool", **OFTEN), "pool", workers=2) as fleet:
+        results, killed = killing(fleet, tasks, 50, (0.05, 1.0))
     print(f"\n{killed} workers killed over {len(results)} replicas")
     check(results, undisturbed)
     assert killed == 50
@@ -116,15 +121,14 @@ def deadly(folder: Path, how: str, seed: int = 0) -> Task:
     return task
 
 
-def test_a_replica_that_kills_its_process_fails_and_the_others_do_not(tmp_path: Path) -> None:
+def test_a_replica_that_kills_its_process_fails_and_the_others_do_not(crew: Crew, tmp_path: Path) -> None:
     tasks = [
         deadly(tmp_path, "memory"),
         *tasks_of(TINY, (0, 1)),
         deadly(tmp_path, "error"),
         *tasks_of(TINY, (2,)),
     ]
-    with Fleet(Options(runs_root=tmp_path / "runs", **OFTEN), "pool", workers=2) as fleet:
-        memory, *tiny, error, last = fleet.train(tasks)
+    memory, *tiny, error, last = crew.at(tmp_path / "runs", options=OFTEN).train(tasks)
     assert [ended.state for ended in (*tiny, last)] == ["finished"] * 3
     assert memory.state == error.state == "failed"
     assert memory.reason == (
@@ -158,7 +162,7 @@ class Ghost:
 
     pid, exitcode = 0, -9
 
-    def join(self) -> None: ...
+    def join(self, seconds: float = 0.0) -> None: ...
     def close(self) -> None: ...
 
 
@@ -190,25 +194,25 @@ from tests.engine.fleet.common import TINY, tasks_of
 def on(moment):
     print(moment.running, *fleet.processes, flush=True)
 
-fleet = Fleet(Options(runs_root=sys.argv[1]), sys.argv[2], workers=2, watch=on)
+fleet = Fleet(Options(runs_root=sys.argv[1]), "pool", workers=int(sys.argv[2]), watch=on)
 with fleet:
     fleet.train(tasks_of(TINY, range(4), {"epochs": 100000}))
 """  # at the top level, with no guard: workers must not run it again
 
 
 @contextmanager
-def parent(root: Path, backend: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A process with a fleet in training, and its workers."""
-    command = [sys.executable, "-c", PARENT, str(root), backend]
+def parent(root: Path, workers: int) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A process with a pool in training, and its workers."""
+    command = [sys.executable, "-c", PARENT, str(root), str(workers)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        workers: list[int] = []
+        pids: list[int] = []
         for line in process.stdout:
-            running, *workers = map(int, line.split())
-            if running == max(1, len(workers)):
+            running, *pids = map(int, line.split())
+            if running == workers:
                 break
         try:
-            yield process, workers
+            yield process, pids
         finally:
             process.kill()
 
@@ -222,7 +226,7 @@ def alive(pid: int) -> bool:
 
 
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
-    with parent(tmp_path, "pool") as (process, workers):
+    with parent(tmp_path, 2) as (process, workers):
         assert len(workers) == 2
         assert all(alive(pid) for pid in workers)
         assert len({os.getsid(pid) for pid in [*workers, process.pid]}) == 3, "each has a session of its own"
@@ -233,17 +237,30 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
         assert not any(alive(pid) for pid in workers)
 
 
-@pytest.mark.parametrize(("backend", "number"), [("pool", signal.SIGINT), ("loop", signal.SIGTERM)])
-def test_asked_to_stop_it_saves_and_leaves(backend: str, number: int, tmp_path: Path) -> None:
-    with parent(tmp_path, backend) as (process, workers):
+def test_a_pool_that_is_asked_to_stop_saves_and_leaves(tmp_path: Path) -> None:
+    with parent(tmp_path, 1) as (process, (worker,)):
         time.sleep(0.5)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
     assert "stopped with 0 of 4 replicas done; checkpoints of the others are saved" in errors
-    assert not any(alive(pid) for pid in workers)
-    begun = [Run(folder) for folder in tmp_path.iterdir()]
-    assert len(begun) == max(1, len(workers))
-    for run in begun:
-        assert run.state == "interrupted"
-        assert list((run.folder / "checkpoints").glob("step-*"))
+    assert not alive(worker)
+    (run,) = (Run(folder) for folder in tmp_path.iterdir())
+    assert run.state == "interrupted"
+    assert list((run.folder / "checkpoints").glob("step-*"))
+
+
+def test_a_loop_that_is_asked_to_stop_saves_and_leaves(tmp_path: Path) -> None:
+    def ask(moment: FleetMoment) -> None:
+        if moment.progress > 0.1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    tasks = tasks_of(TINY, range(3), {"epochs": 60})
+    with pytest.raises(TrainingInterruptedError, match="of 3 replicas done") as error:
+        Fleet(Options(runs_root=tmp_path), "loop", watch=ask).train(tasks)
+    assert error.value.exit_code == 143
+    states = sorted(Run(folder).state for folder in tmp_path.iterdir())
+    assert states.count("interrupted") == 1
+    assert len(states) < 3
+    results = Fleet(Options(runs_root=tmp_path), "loop").train(tasks)
+    assert [ends(ended.folder).count("finished") for ended in results] == [1, 1, 1]

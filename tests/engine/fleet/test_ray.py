@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,8 +27,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apoint.data.loading import Kept
-from apoint.engine import Options
-from apoint.engine.fleet import Group, Task
+from apoint.engine import Options, environment
+from apoint.engine.fleet import Fleet, Group, Task
 from apoint.engine.fleet import ray as module
 from apoint.engine.fleet.backend import Backend, Event, GroupLost, Stepped
 from apoint.engine.fleet.dispatch import Dispatch, Listener
@@ -36,14 +37,14 @@ from apoint.engine.fleet.ray import Job, RayBackend, pack, unpack
 from apoint.engine.signals import StopRequest
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
-from apoint.store import Run
+from apoint.store import Run, RunWriter
 from apoint.store.layout import LOCK
 from apoint.store.lock import FileLock
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 NAMES = ("mlp-dropout", "cnn-batch-norm-augmentation")
-LONG = {"epochs": 120}  # long enough to be killed in
+LONG = {"epochs": 100}  # long enough to be killed in
 OFTEN = {"checkpoint_every": "20 steps"}
 RAY = """
 import ctypes, os, signal, sys
@@ -271,6 +272,14 @@ def test_the_same_bits_as_the_loop(
     assert leftovers(tmp_path) == []
 
 
+def look_at_record(folder: Path, is_ours: bool) -> None:
+    """While a replica trains elsewhere, its record is that of a run, which whoever writes it here holds."""
+    if folder.exists() and Run(folder).state == "running":
+        assert (Run(folder).status["pid"] == os.getpid()) == is_ours
+        with pytest.raises(UsageError, match="is being written by process"):
+            FileLock(folder / LOCK)
+
+
 @SHARED
 def test_a_killed_worker_goes_on_from_its_last_checkpoint(
     backend: RayBackend, heads: tuple[Node, Node], loop: Path, tmp_path: Path, shared: bool | None, capfd: Any
@@ -281,6 +290,9 @@ def test_a_killed_worker_goes_on_from_its_last_checkpoint(
 
     def kill(event: Event) -> None:
         seen.append(event)
+        if isinstance(event, Stepped):
+            for task in long_ones():
+                look_at_record(task.folder(tmp_path), is_ours=shared is False)
         saved = [task for task in long_ones() if list(task.folder(tmp_path).glob("checkpoints/step-*"))]
         if len(saved) == 2 and not killed:
             killed.append(worker_pids(heads[0])[0])
@@ -300,6 +312,7 @@ def test_a_killed_worker_goes_on_from_its_last_checkpoint(
     assert len(resumed) == 1
     assert resumed[0] > 0
     for task in long_ones():
+        FileLock(task.folder(tmp_path) / LOCK).release()
         assert ends(task.folder(tmp_path)) == ["finished"]
         assert disagreement(task.folder(tmp_path), task.folder(loop), events=False) == ""
     assert leftovers(tmp_path) == []
@@ -337,35 +350,63 @@ def test_an_interrupted_fleet_leaves_checkpoints_and_goes_on(
         assert disagreement(run.folder, task.folder(loop), events=False) == ""
 
 
-def test_while_it_trains_elsewhere_the_record_here_is_that_of_a_run(
-    backend: RayBackend, tmp_path: Path
+def test_a_stack_goes_on_from_its_last_checkpoint(
+    backend: RayBackend, heads: tuple[Node, Node], tmp_path: Path
 ) -> None:
     backend._shared = False
-    states: list[tuple[str, int]] = []
-    (task, _) = long_ones()
+    tasks = tuple(tasks_of(TINY, range(3), LONG))
+    killed: list[int] = []
 
-    def look(event: Event) -> None:
-        if isinstance(event, Stepped) and task.folder(tmp_path).exists():
-            run = Run(task.folder(tmp_path))
-            states.append((run.state, run.status["pid"]))
-            with pytest.raises(UsageError, match="is being written by process"):
-                FileLock(run.folder / LOCK)
+    def train_stack(backend: Backend, root: Path) -> Heard:
+        options = Options(runs_root=root, threads=1, **OFTEN)
+        heard = Heard()
+        group = Group(1, tasks, options, root / ".stacks" / "a")
+        Dispatch(backend, [group], [], heard, lambda tasks: tasks).run(StopRequest())
+        return heard
 
-    train(backend, [task], tmp_path, look, **OFTEN)
-    assert set(states) == {("running", os.getpid())}
-    FileLock(task.folder(tmp_path) / LOCK).release()
+    def kill() -> None:
+        wait_for(lambda: list(tmp_path.glob("ray/.stacks/a/checkpoints/step-*")))
+        killed.extend(worker_pids(heads[0]))
+        os.kill(killed[0], signal.SIGKILL)
 
-
-def test_several_replicas_in_a_group(backend: RayBackend, tmp_path: Path) -> None:
-    backend._shared = False
-    tasks = tuple(tasks_of(TINY, range(3)))
-    place = tmp_path / ".stacks" / "a"
-    heard = Heard()
-    group = Group(1, tasks, Options(runs_root=tmp_path, threads=1), place)
-    Dispatch(backend, [group], [], heard, lambda tasks: tasks).run(StopRequest())
+    train_stack(Here(Kept()), tmp_path / "loop")
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    heard = train_stack(backend, tmp_path / "ray")
+    killer.join()
+    assert len(killed) == 1
     assert heard.endings == {0: 1, 1: 1, 2: 1}
-    assert [Run(task.folder(tmp_path)).state for task in tasks] == ["finished"] * 3
-    assert not place.exists()
+    assert any(sentence.startswith("going on from step") for sentence in heard.sentences)
+    assert not list(tmp_path.glob("ray/.stacks/*"))
+    for task in tasks:
+        here, there = task.folder(tmp_path / "ray"), task.folder(tmp_path / "loop")
+        assert disagreement(here, there, events=False) == ""
+
+
+def test_a_fleet_trains_on_ray(backend: RayBackend, tmp_path: Path) -> None:
+    said: list[str] = []
+    fleet = Fleet(Options(runs_root=tmp_path), "ray", say=said.append, address="elsewhere:1")
+    fleet._cluster = backend
+    backend._shared = None
+    assert [ended.cached for ended in fleet.train(tasks_of(TINY, range(2)))] == [False, False]
+    assert [ended.cached for ended in fleet.train(tasks_of(TINY, range(3)))] == [True, True, False]
+    assert said[0].startswith("fleet: ray")
+
+
+def test_another_kind_of_machine_begins_anew(tmp_path: Path, monkeypatch: Any) -> None:
+    group = replace(finished(tmp_path), place=tmp_path / "stack")
+    (tmp_path / "stack").mkdir()
+    folder = group.tasks[0].folder(tmp_path)
+    told: list[Any] = []
+    module._tell_of_processor(job_of(group, processor=environment.processor()), group, "there", told.append)
+    assert folder.exists()
+    assert told == []
+    monkeypatch.setattr(environment, "processor", lambda: "abacus")
+    module._tell_of_processor(job_of(group, processor="slide rule"), group, "there", told.append)
+    assert not folder.exists()
+    assert folder.with_name(f"{folder.name}.old-1").exists()
+    assert not (tmp_path / "stack").exists()
+    assert "another processor (abacus)" in told[0].sentence
 
 
 def test_a_divergence_comes_back(backend: RayBackend, tmp_path: Path) -> None:
@@ -447,7 +488,6 @@ def test_a_closed_cluster_asks_for_its_token(
     assert module.Connection(address)._knock() == "token"
     monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
     assert "asks for a token" in sentence_of(address)
-    assert "asks for a token" in sentence_of(address, allow_open_cluster=True)
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray looks for a token there
     assert "set RAY_AUTH_TOKEN" in sentence_of(address)
@@ -590,6 +630,32 @@ def test_a_folder_that_another_process_writes_is_left_alone(tmp_path: Path) -> N
 
 def job_of(group: Group, **changes: Any) -> Job:
     return replace(Job(group, False, "", "", "", {}, (), (), ""), **changes)
+
+
+def test_the_record_of_what_was_sent_says_that_it_is_not_in_training_any_more(tmp_path: Path) -> None:
+    group = finished(tmp_path)
+    folder = group.tasks[0].folder(tmp_path)
+    with RunWriter.open(folder):
+        content = pack(folder)
+    running = module._Running(group, None, [])
+    running.let_go("nothing of ours", was_trained=False)
+    assert Run(folder).status["reason"] != "nothing of ours"
+    running.receive(folder.name, content)
+    assert Run(folder).state == "running"
+    running.let_go("it was refused", was_trained=False)
+    assert (Run(folder).state, Run(folder).status["reason"]) == ("interrupted", "it was refused")
+
+
+def test_a_task_knows_the_folder_of_runs_by_its_marker(tmp_path: Path) -> None:
+    group = Group(1, (), Options(runs_root=tmp_path))
+    marker = module._leave_marker(tmp_path)
+    assert job_of(group, marker=marker).sees_runs
+    assert not job_of(group, marker="").sees_runs
+    assert job_of(group, shared=True).sees_runs
+    (tmp_path / marker).write_text("something else")
+    assert not job_of(group, marker=marker).sees_runs
+    (tmp_path / marker).unlink()
+    assert not job_of(group, marker=marker).sees_runs
 
 
 def test_files_that_a_recipe_names_are_written_where_they_are_missing(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from apoint.engine import Options, checkpoint
 from apoint.engine.api import Session
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import ApointError, DivergedError
+from apoint.engine.stacked import CannotStackError
+from apoint.errors import DivergedError
 from apoint.store import Run
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
+from tests.engine.fleet.conftest import Crew
 
 CALLS: list[tuple[list[str], Path]] = []
 
@@ -34,7 +36,7 @@ def stack(
 
 
 def refuse(sessions: Sequence[Session], folder: Path, watch: Any, say: Any) -> None:
-    raise ApointError("the replicas cannot be stacked: its model draws lots")
+    raise CannotStackError("its model draws lots")
 
 
 def interrupt(sessions: Sequence[Session], folder: Path, watch: Any, say: Any) -> None:
@@ -84,10 +86,7 @@ def test_a_refused_stack_is_trained_one_by_one_and_said_once(tmp_path: Path) -> 
     results = fleet(tmp_path / "a", refuse, said, stack=2).train(tasks)
     assert [ended.state for ended in results] == ["finished"] * 4
     told = [sentence for sentence in said if "draws lots" in sentence]
-    assert told == [
-        "fleet: not stacked, but one after the other, because the replicas cannot be stacked: its model "
-        "draws lots"
-    ]
+    assert told == ["fleet: not stacked, but one after the other, because its model draws lots"]
     twins = Fleet(Options(runs_root=tmp_path / "b"), "loop").train(tasks)
     for ended, twin in zip(results, twins, strict=True):
         assert disagreement(ended.folder, twin.folder) == ""
@@ -121,20 +120,6 @@ def test_what_was_begun_alone_goes_on_alone(tmp_path: Path) -> None:
         train(tasks[1].recipe, 1, runs_root=tmp_path, threads=1, checkpoint_every="2 steps", watch=stop)
     fleet(tmp_path, stack).train(tasks)
     assert [[name[-2:] for name in names] for names, _ in CALLS] == [["s0", "s2"]]
-
-
-def test_in_a_pool(tmp_path: Path) -> None:
-    said: list[str] = []
-    options = Options(runs_root=tmp_path / "pool")
-    tasks = tasks_of(TINY, range(4))
-    with Fleet(options, "pool+stacked", workers=1, stack=2, say=said.append, stacker=refuse) as pool:
-        results = pool.train(tasks)
-    assert [ended.state for ended in results] == ["finished"] * 4
-    assert sum("draws lots" in sentence for sentence in said) == 1
-    assert said[0] == "fleet: pool of 1, stacked by 2, as asked"
-    twins = Fleet(Options(runs_root=tmp_path / "loop"), "loop").train(tasks)
-    for ended, twin in zip(results, twins, strict=True):
-        assert disagreement(ended.folder, twin.folder) == ""
 
 
 # -- with the engine's own stacks --------------------------------------------------------------------------
@@ -172,18 +157,18 @@ def test_a_real_stack_comes_to_the_same(alone: list[Ended], tmp_path: Path) -> N
     assert all(ended.cached for ended in taken), "and the other way round"
 
 
-def test_a_stack_whose_process_is_killed_goes_on(alone: list[Ended], tmp_path: Path) -> None:
-    options = Options(runs_root=tmp_path, checkpoint_every="10 steps")
+def test_a_stack_whose_process_is_killed_goes_on(crew: Crew, alone: list[Ended], tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill(moment: FleetMoment) -> None:
         if moment.progress > 0.1 and not killed:
-            killed.extend(fleet.processes)
+            killed.extend(member.process.pid or 0 for member in crew.pool._members if member.group)
             os.kill(killed[0], signal.SIGKILL)
 
-    with Fleet(options, "pool+stacked", workers=1, watch=kill) as fleet:
-        results = fleet.train(tasks_of(TINY, range(4), {"epochs": 30}))
-    assert killed
+    often = {"checkpoint_every": "10 steps"}
+    fleet = crew.at(tmp_path, "pool+stacked", options=often, stack=4, watch=kill)
+    results = fleet.train(tasks_of(TINY, range(4), {"epochs": 30}))
+    assert len(killed) == 1
     for ended, twin in zip(results, alone, strict=True):
         assert ended.state == "finished"
         assert distance(ended.folder, twin.folder) < 1e-3

@@ -88,6 +88,18 @@ def test_finite_gradients_whose_sum_overflows_are_no_divergence(monkeypatch: pyt
     assert not stacked_step(stack, 0).failures
 
 
+def test_a_parameter_that_takes_no_part_has_gradient_0() -> None:
+    parameters = Stack(build(BASE)).parameters
+    ones = [torch.ones_like(leaf) for leaf in parameters.leaves.values()]
+    parameters.receive(ones, add=False)
+    parameters.receive([None, *ones[1:]], add=True)
+    values = [view.unique().tolist() for view in parameters.named(parameters.gradients).values()]
+    assert values == [[1.0], *[[2.0]] * (len(ones) - 1)]
+    parameters.receive([None, *ones[1:]], add=False)
+    values = [view.unique().tolist() for view in parameters.named(parameters.gradients).values()]
+    assert values == [[0.0], *[[1.0]] * (len(ones) - 1)]
+
+
 def test_one_norm_is_not_another() -> None:
     """A replica with a gradient a million times as long is clipped alone."""
     recipe = {**BASE, "optimizer": {"name": "sgd", "lr": 1.0}, "clip": {"name": "norm", "limit": 0.1}}

@@ -22,7 +22,7 @@ def test_in_float64_to_rounding(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_in_float32_to_a_tolerance(name: str) -> None:
     """Two steps: from then on rounding grows by the dynamics of training, which float64 is free of."""
-    tolerances = {"loss": 2e-6, "weights": 2e-4, "average": 2e-4}
+    tolerances = {"loss": 2e-6, "weights": 1e-3, "average": 1e-3}
     compare(build(RECIPES[name]), build(RECIPES[name]), lambda kind: tolerances.get(kind, 1e-4), steps=2)
 
 

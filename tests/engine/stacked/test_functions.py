@@ -15,7 +15,8 @@ from apoint.engine.stacked.draws import Draws
 from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stacked.functions import TABLE, Interception, Scene
 from apoint.engine.stacked.lifting import lifted, without_fallback
-from apoint.engine.stacked.quick_losses import FEW, ClassByClass
+from apoint.engine.stacked.losses import FEW, example_losses
+from apoint.registry import registry
 
 R, B = 3, 4
 SEEDS = [5, 6, 7]
@@ -312,13 +313,17 @@ def test_what_all_share_cannot_be_filled_at_random() -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, FEW - 1, FEW, 40])
-@pytest.mark.parametrize("shape", [(5,), (5, 3)])
-def test_a_softmax_over_few_classes(classes: int, shape: tuple[int, ...]) -> None:
-    x = torch.randn(*shape, classes, dtype=torch.float64, requires_grad=True)
-    with ClassByClass():
-        mine = F.log_softmax(x, dim=-1)
-    its = F.log_softmax(x, dim=-1)
+def test_cross_entropy_over_few_classes(classes: int) -> None:
+    outputs, y = values(B, classes), torch.randint(0, classes, (R, B))
+    loss = registry("loss").build("cross-entropy")
+    mine, its = example_losses(loss, outputs, y), torch.stack(list(map(loss, outputs, y)))
     torch.testing.assert_close(mine, its, rtol=1e-12, atol=1e-12)
-    weights = torch.randn_like(its)
-    one, two = (torch.autograd.grad(y, x, weights)[0] for y in (mine, its))
+    weights = torch.randn(R, B, dtype=torch.float64)
+    one, two = (torch.autograd.grad(losses, outputs, weights)[0] for losses in (mine, its))
     torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    with pytest.raises((RuntimeError, IndexError)):
+        example_losses(loss, outputs, y + classes)
+    smooth = registry("loss").build("cross-entropy", label_smoothing=0.3)
+    torch.testing.assert_close(
+        example_losses(smooth, outputs, y), torch.stack(list(map(smooth, outputs, y))), rtol=1e-12, atol=1e-12
+    )

@@ -45,6 +45,7 @@ CNN: dict[str, Any] = {
     **MLP,
     "model": {"name": "cnn", "width": 4, "depth": 2, "norm": "batch"},
     "augment": ["flip"],
+    "exempt_from_decay": [],
 }
 
 
@@ -244,6 +245,29 @@ def test_a_divergence_is_remembered_by_the_stack(tmp_path: Path) -> None:
     assert [outcome.state for outcome in outcomes] == ["finished", "diverged", "finished"]
     assert "training diverged at step" in outcomes[1].reason
     assert [event["kind"] for event in outcomes[1].run.events].count("diverged") == 1
+
+
+def test_whoever_is_closed_has_left_the_checkpoint_of_the_stack(tmp_path: Path) -> None:
+    """So that no process goes on with a replica that another has closed."""
+    folder, seen = hot(tmp_path)[1].folder, list[dict[str, Any]]()
+
+    def look(moment: StackMoment) -> None:
+        if Run(folder).state == "diverged":
+            saved = checkpoint.newest(tmp_path / "stack", lambda sentence: None)
+            assert saved is not None
+            seen.append(saved.state)
+
+    stack_session(hot(tmp_path), tmp_path / "stack", look)
+    assert seen
+    assert all(folder.name in state["endings"] and folder.name not in state["present"] for state in seen)
+
+
+def test_a_fresh_start_forgets_the_checkpoint_of_the_stack(tmp_path: Path) -> None:
+    with pytest.raises(TrainingInterruptedError):
+        stack_session(sessions(tmp_path), tmp_path / "stack", StopAfter(3))
+    moments: list[StackMoment] = []
+    stack_session(sessions(tmp_path, fresh=True), tmp_path / "stack", moments.append)
+    assert moments[0].step == 1
 
 
 def test_killed_between_leaving_and_saying_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

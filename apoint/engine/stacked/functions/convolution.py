@@ -53,7 +53,7 @@ def _convolution(function: Callable[..., Tensor], space: int) -> None:
     ) -> Tensor:
         if axis_of(weight) is None or input.dim() != space + 2:
             return function(input, weight, bias, stride, padding, dilation, groups)
-        refuse_autocast(weight)
+        refuse_autocast()
         lifted = scene.lifted
         weights = lifted.front(weight)
         biases = None if bias is None else lifted.front(bias)

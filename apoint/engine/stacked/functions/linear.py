@@ -49,7 +49,7 @@ def linear(scene: Scene, input: Tensor, weight: Tensor, bias: Tensor | None = No
     """`F.linear` for all replicas."""
     if axis_of(weight) is None or weight.dim() != 2:
         return F.linear(input, weight, bias)
-    refuse_autocast(weight)
+    refuse_autocast()
     lifted = scene.lifted
     x, weight_ROI = lifted.front(input), lifted.front(weight)
     bias_RO = None if bias is None else lifted.front(bias)
@@ -85,7 +85,7 @@ def addmm(
     """`torch.addmm` for all replicas; recurrent cells call it at every step of time."""
     if rest or axis_of(mat1) is None or axis_of(mat2) is None:
         return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, **rest)
-    refuse_autocast(mat1)
+    refuse_autocast()
     front = scene.lifted.front
     base = front(input)
     base = base if base.dim() == 3 else base.unsqueeze(1)

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from apoint.engine.stacked.draws import Draws
@@ -95,7 +94,7 @@ def _says_no(*_: Any) -> bool:
     return False
 
 
-def refuse_autocast(tensor: Tensor) -> None:
+def refuse_autocast() -> None:
     """Refuse automatic mixed precision, whose casts `vmap` leaves out without a word."""
-    if torch.is_autocast_enabled(tensor.device.type):
+    if torch._C._is_any_autocast_enabled():
         raise CannotStackError("its model uses autocast, which vmap does not follow in every operation")
