@@ -52,14 +52,13 @@ def test_the_switch_happens_where_differences_are_skewed() -> None:
 
 
 def test_coverage_power_and_false_equivalence() -> None:
-    gaussian = np.random.default_rng(3).standard_normal((QUICK, 32))
+    gaussian = np.random.default_rng(3).standard_normal((1_000, 32))
     for effect in (0.0, 0.8):
-        assert at_most(1 - simulate(gaussian + effect, 0.5, truth=effect).covered.mean(), 0.06)
+        assert at_most(1 - simulate(gaussian + effect, 0.5, truth=effect).covered.mean(), 0.06, 1_000)
     power = simulate(gaussian + 1, 0.1)
     assert power.rate(1) >= 0.97
     assert power.pairs.mean() < 17
-    for margin in (0.5, 1.0):
-        assert at_most(simulate(gaussian + margin, margin).rate(EQUIVALENT), 0.05)
+    assert at_most(simulate(gaussian + 1, 1.0).rate(EQUIVALENT), 0.05, 1_000)
     assert simulate(gaussian, 1.0).rate(EQUIVALENT) > 0.9
 
 

@@ -20,6 +20,7 @@ from apoint.store import Run
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 from tests.engine.fleet.conftest import Crew
 
+LONG = {"epochs": 120}  # long enough to be left in
 CALLS: list[tuple[list[str], Path]] = []
 
 
@@ -138,12 +139,12 @@ def distance(one: Path, other: Path) -> float:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
     root = tmp_path_factory.mktemp("alone")
-    return Fleet(Options(runs_root=root), "loop").train(tasks_of(TINY, range(4), {"epochs": 30}))
+    return Fleet(Options(runs_root=root), "loop").train(tasks_of(TINY, range(4), LONG))
 
 
 def test_a_real_stack_comes_to_the_same(alone: list[Ended], tmp_path: Path) -> None:
     with Fleet(Options(runs_root=tmp_path), "stacked") as fleet:
-        results = fleet.train(tasks_of(TINY, range(4), {"epochs": 30}))
+        results = fleet.train(tasks_of(TINY, range(4), LONG))
         assert fleet.sentence == "fleet: stacked by 4, as asked"
     for ended, twin in zip(results, alone, strict=True):
         assert ended.state == "finished"
@@ -151,7 +152,7 @@ def test_a_real_stack_comes_to_the_same(alone: list[Ended], tmp_path: Path) -> N
         assert distance(ended.folder, twin.folder) < 1e-3
         assert Run(ended.folder).env["key"] == {**Run(twin.folder).env["key"], "arithmetic": "stacked"}
     assert not (tmp_path / ".stacks").exists()
-    again = Fleet(Options(runs_root=tmp_path), "loop").train(tasks_of(TINY, range(4), {"epochs": 30}))
+    again = Fleet(Options(runs_root=tmp_path), "loop").train(tasks_of(TINY, range(4), LONG))
     assert all(ended.cached for ended in again), "what was stacked is taken by a loop"
     taken = Fleet(Options(runs_root=alone[0].folder.parent), "stacked").train([ended.task for ended in alone])
     assert all(ended.cached for ended in taken), "and the other way round"
@@ -167,7 +168,7 @@ def test_a_stack_whose_process_is_killed_goes_on(crew: Crew, alone: list[Ended],
 
     often = {"checkpoint_every": "10 steps"}
     fleet = crew.at(tmp_path, "pool+stacked", options=often, stack=4, watch=kill)
-    results = fleet.train(tasks_of(TINY, range(4), {"epochs": 30}))
+    results = fleet.train(tasks_of(TINY, range(4), LONG))
     assert len(killed) == 1
     for ended, twin in zip(results, alone, strict=True):
         assert ended.state == "finished"
@@ -182,7 +183,7 @@ def half_a_stack(root: Path, tasks: list[Task]) -> None:
     """Leave a stack in the middle, as somebody does who presses Ctrl-C."""
 
     def leave(moment: FleetMoment) -> None:
-        if moment.progress > 0.1:
+        if 0.05 < moment.progress < 0.9:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with (
@@ -195,7 +196,7 @@ def half_a_stack(root: Path, tasks: list[Task]) -> None:
 
 
 def test_a_stack_that_was_left_goes_on_whatever_would_be_chosen(alone: list[Ended], tmp_path: Path) -> None:
-    tasks = tasks_of(TINY, range(4), {"epochs": 30})
+    tasks = tasks_of(TINY, range(4), LONG)
     half_a_stack(tmp_path, tasks)
     with Fleet(Options(runs_root=tmp_path), "auto") as fleet:
         results = fleet.train(tasks)
@@ -206,7 +207,7 @@ def test_a_stack_that_was_left_goes_on_whatever_would_be_chosen(alone: list[Ende
 
 
 def test_a_stack_that_was_left_cannot_go_on_alone(alone: list[Ended], tmp_path: Path) -> None:
-    tasks = tasks_of(TINY, range(4), {"epochs": 30})
+    tasks = tasks_of(TINY, range(4), LONG)
     half_a_stack(tmp_path, tasks)
     results = Fleet(Options(runs_root=tmp_path), "loop").train(tasks)
     for ended, twin in zip(results, alone, strict=True):
