@@ -32,9 +32,9 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     monkeypatch.chdir(tmp_path)
     for document in DOCUMENTS:
-        for language in ("python", "yaml"):
+        for language in ("python", "yaml", "csv"):
             for text in snippets(document, language):
-                named = re.match(r"# (\S+\.(?:py|yaml))\n", text)
+                named = re.match(r"# (\S+\.(?:py|yaml|csv))\n", text)
                 if named:
                     (tmp_path / named[1]).write_text(text)
     return tmp_path

@@ -35,7 +35,7 @@ class MadeUpFleet:
     another one.
     """
 
-    sentence = "fleet: made up"
+    sentence, backend = "fleet: made up", "loop"
     width = 2
 
     def __init__(self, root: Path, metrics: Callable[[Task], dict[str, float]], seconds: float = 0.1) -> None:

@@ -30,9 +30,9 @@ def start(place: Path, engine: str, margin: str = "") -> subprocess.Popen[bytes]
     recipe.write_text(json.dumps(RECIPE))
     command = [sys.executable, "-m", "apoint", "compare", str(recipe), "--change", "optimizer.lr=1e-4"]
     options = ["--runs-root", str(place / "runs"), "--engine", engine, "--quiet"]
-    log = (place / "log").open("ab")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*command, *options], stdout=log, stderr=log, env=environment)
+    with (place / "log").open("ab") as log:
+        return subprocess.Popen([*command, *options], stdout=log, stderr=log, env=environment)
 
 
 def numbers(place: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def killed_and_resumed(tmp_path: Path, engine: str, kills: int, draw: random.Ran
             process.send_signal(signal.SIGKILL)
             process.wait()
             struck += 1
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 20  # one that is just starting notices when its imports are done
             while any(Path(f"/proc/{pid}").exists() and not zombie(pid) for pid in below):
                 assert time.monotonic() < deadline, "a worker has outlived its parent"
                 time.sleep(0.05)

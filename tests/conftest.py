@@ -1,0 +1,6 @@
+"""What holds for all tests: property tests have no time limit, because the machine may be busy."""
+
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
