@@ -661,26 +661,29 @@ def _credentials() -> dict[str, str]:
 
 
 def _knock(address: str, credentials: Mapping[str, str]) -> int | None:
-    """Make a harmless request in a process of its own, with these credentials only; None if none answers.
+    """Make a harmless request with these credentials only; None if it is neither granted nor refused.
 
     In a process of its own, because Ray reads credentials once, tries long, and ends a process that it does
-    not like.
+    not like; twice, because a busy cluster may be too slow for it.
     """
     names = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
     setting = {name: value for name, value in os.environ.items() if name not in names}
     scheme, _, place = address.rpartition("://")
-    try:
-        return subprocess.run(
-            [sys.executable, "-c", _KNOCK, place, scheme],
-            env={**setting, **credentials},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=KNOCK_SECONDS,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return None
+    command, nothing = [sys.executable, "-c", _KNOCK, place, scheme], subprocess.DEVNULL
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        for _ in range(2):
+            process = subprocess.run(
+                command,
+                env={**setting, **credentials},
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                timeout=KNOCK_SECONDS,
+                check=False,
+            )
+            if process.returncode in (_LET_IN, _REFUSED):
+                return process.returncode
+    return None
 
 
 def _set_authentication(mode: str | None) -> None:

@@ -84,7 +84,7 @@ def test_twelve_replicas_survive_five_kills(crew: Crew, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_hundred_replicas_survive_fifty_kills(tmp_path: Path) -> None:
-    tasks = tasks_of(TINY, range(200), {"epochs": 20})
+    tasks = tasks_of(TINY, range(200), {"epochs": 10})
     with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
         undisturbed = fleet.train(tasks)
     with Fleet(Options(runs_root=tmp_path / "pool", **OFTEN), "pool", workers=2) as fleet:
@@ -255,7 +255,7 @@ def test_a_loop_that_is_asked_to_stop_saves_and_leaves(tmp_path: Path) -> None:
         if 0.05 < moment.progress < 0.9:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    tasks = tasks_of(TINY, range(3), {"epochs": 150})
+    tasks = tasks_of(TINY, range(3), {"epochs": 100})
     with pytest.raises(TrainingInterruptedError, match="of 3 replicas done") as error:
         Fleet(Options(runs_root=tmp_path), "loop", watch=ask).train(tasks)
     assert error.value.exit_code == 143

@@ -37,8 +37,8 @@ from apoint.engine.fleet.ray import Job, RayBackend, pack, unpack
 from apoint.engine.signals import StopRequest
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
-from apoint.store import Run, RunWriter
-from apoint.store.layout import LOCK
+from apoint.store import Run, RunWriter, checkpoint_folders
+from apoint.store.layout import LOCK, is_run_folder
 from apoint.store.lock import FileLock
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 
@@ -237,12 +237,12 @@ def long_ones() -> list[Task]:
     return tasks_of(TINY, (0, 1), LONG)
 
 
-def worker_pids(head: Node) -> list[int]:
-    """The processes that train groups."""
+def worker_pids(head: Node, group: int | str = "") -> list[int]:
+    """The processes that train groups, or the one that trains a group."""
     found = []
     for pid in head.pids():
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::apoint group"):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"ray::apoint group {group}".encode()):
                 found.append(pid)
     return found
 
@@ -273,11 +273,12 @@ def test_the_same_bits_as_the_loop(
 
 
 def look_at_record(folder: Path, is_ours: bool) -> None:
-    """While a replica trains elsewhere, its record is that of a run, which whoever writes it here holds."""
-    if folder.exists() and Run(folder).state == "running":
+    """While a replica trains elsewhere, its record is that of a run, and whoever writes it here holds it."""
+    if is_run_folder(folder) and Run(folder).state == "running":
         assert (Run(folder).status["pid"] == os.getpid()) == is_ours
-        with pytest.raises(UsageError, match="is being written by process"):
-            FileLock(folder / LOCK)
+        if is_ours:
+            with pytest.raises(UsageError, match="is being written by process"):
+                FileLock(folder / LOCK)
 
 
 @SHARED
@@ -285,36 +286,28 @@ def test_a_killed_worker_goes_on_from_its_last_checkpoint(
     backend: RayBackend, heads: tuple[Node, Node], loop: Path, tmp_path: Path, shared: bool | None, capfd: Any
 ) -> None:
     backend._shared = shared
+    first, tasks = long_ones()[0], [long_ones()[0], *tasks_of(TINY, range(1, 4))]
     killed: list[int] = []
     seen: list[Event] = []
 
     def kill(event: Event) -> None:
         seen.append(event)
-        if isinstance(event, Stepped):
-            for task in long_ones():
-                look_at_record(task.folder(tmp_path), is_ours=shared is False)
-        saved = [task for task in long_ones() if list(task.folder(tmp_path).glob("checkpoints/step-*"))]
-        if len(saved) == 2 and not killed:
-            killed.append(worker_pids(heads[0])[0])
+        look_at_record(first.folder(tmp_path), is_ours=shared is False)
+        if checkpoint_folders(first.folder(tmp_path)) and not killed:
+            killed.extend(worker_pids(heads[0], 1))
             os.kill(killed[0], signal.SIGKILL)
 
-    heard = train(backend, long_ones(), tmp_path, kill, **OFTEN)
-    assert killed
-    assert heard.endings == {0: 1, 1: 1}
+    heard = train(backend, tasks, tmp_path, kill, **OFTEN)
+    assert len(killed) == 1
+    assert heard.endings == dict.fromkeys(range(4), 1)
     lost = [event for event in seen if isinstance(event, GroupLost)]
-    assert [event.reason for event in lost] == ["was killed"]
-    resumed = [
-        event["step"]
-        for task in long_ones()
-        for event in Run(task.folder(tmp_path)).events
-        if event["kind"] == "resume"
-    ]
-    assert len(resumed) == 1
-    assert resumed[0] > 0
-    for task in long_ones():
+    assert lost == [GroupLost(1, "was killed")]
+    (resumed,) = [event for event in Run(first.folder(tmp_path)).events if event["kind"] == "resume"]
+    assert resumed["step"] > 0
+    for task in tasks:
         FileLock(task.folder(tmp_path) / LOCK).release()
         assert ends(task.folder(tmp_path)) == ["finished"]
-        assert disagreement(task.folder(tmp_path), task.folder(loop), events=False) == ""
+    assert disagreement(first.folder(tmp_path), first.folder(loop), events=False) == ""
     assert leftovers(tmp_path) == []
     assert capfd.readouterr() == ("", "")
 
@@ -365,7 +358,7 @@ def test_a_stack_goes_on_from_its_last_checkpoint(
         return heard
 
     def kill() -> None:
-        wait_for(lambda: list(tmp_path.glob("ray/.stacks/a/checkpoints/step-*")))
+        wait_for(lambda: checkpoint_folders(tmp_path / "ray" / ".stacks" / "a"))
         killed.extend(worker_pids(heads[0]))
         os.kill(killed[0], signal.SIGKILL)
 
@@ -485,7 +478,6 @@ def test_a_closed_cluster_asks_for_its_token(
     heads: tuple[Node, Node], tmp_path: Path, monkeypatch: Any
 ) -> None:
     address = heads[0].address
-    assert module.Connection(address)._knock() == "token"
     monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
     assert "asks for a token" in sentence_of(address)
     monkeypatch.delenv("RAY_AUTH_TOKEN")
@@ -712,7 +704,7 @@ def test_a_lost_node(
 
     def lose(event: Event) -> None:
         seen.append(event)
-        saved = [task for task in tasks if list(task.folder(tmp_path).glob("checkpoints/step-*"))]
+        saved = [task for task in tasks if checkpoint_folders(task.folder(tmp_path))]
         if len(saved) == 4 and not gone and worker_pids(second):
             gone.append(time.monotonic())
             second.kill()
@@ -758,9 +750,12 @@ def test_through_the_door_for_clients(heads: tuple[Node, Node], loop: Path, tmp_
         f"train(backend, named(), Path({str(tmp_path)!r}))\n"
         "backend.stop()\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
+    for _ in range(2):  # Ray gives the other side of a client half a minute to start, which may be too little
+        answer = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+        )
+        if "Starting Ray client server failed" not in answer.stderr:
+            break
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout + answer.stderr == ""
     for task in named():

@@ -20,7 +20,7 @@ from apoint.store import Run
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 from tests.engine.fleet.conftest import Crew
 
-LONG = {"epochs": 120}  # long enough to be left in
+LONG = {"epochs": 80}  # long enough to be left in
 CALLS: list[tuple[list[str], Path]] = []
 
 
