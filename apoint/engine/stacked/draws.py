@@ -19,30 +19,50 @@ class Draws:
     Args:
         seeds: The seed of each replica's stream `dropout`.
         device: Where the model draws.
+
+    Attributes:
+        were_lent: Whether PyTorch's own generator ever stood in for one of them.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
         self.seeds, self.device = list(seeds), device
         self._generators = [torch.Generator(device) for _ in self.seeds]
         self._pending: tuple[int, int] | None = None
+        self._current = (0, 0)
+        self.were_lent = False
 
     def begin(self, step: int, part: int) -> None:
         """From here on draws belong to this part of this step; see `apoint.engine.step.reseed`."""
-        self._pending = step, part
+        self._pending = self._current = step, part
+
+    def rewind(self) -> None:
+        """Draw the numbers of this part of this step once more."""
+        self._pending = self._current
+
+    @property
+    def have_drawn(self) -> bool:
+        """Whether anything was drawn since the last `begin`."""
+        return self._pending is None
 
     @property
     def generators(self) -> list[torch.Generator]:
         """The generators, in the order of the replicas."""
-        if self._pending is not None:
-            for generator, seed in zip(self._generators, self.seeds, strict=True):
-                generator.manual_seed(streams.key(seed, "dropout", *self._pending))
-            self._pending = None
+        self.seed()
         return self._generators
+
+    def seed(self) -> None:
+        """Seed the generators for this part of this step, unless that is done."""
+        if self._pending is None:
+            return
+        for generator, seed in zip(self._generators, self.seeds, strict=True):
+            generator.manual_seed(streams.key(seed, "dropout", *self._pending))
+        self._pending = None
 
     @contextmanager
     def as_default(self, row: int) -> Iterator[None]:
         """PyTorch's own generator in the state of one replica's, for functions that take no generator."""
         default, own = default_generator(self.device), self.generators[row]
+        self.were_lent = True
         before = default.get_state()
         default.set_state(own.get_state())
         try:

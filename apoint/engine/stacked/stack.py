@@ -19,6 +19,7 @@ from apoint.engine.stacked.likeness import check_alike
 from apoint.engine.stacked.model import StackedModel, knobs_of
 from apoint.engine.stacked.optimizer import StackedOptimizer
 from apoint.engine.stacked.parameters import Parts, StackedParameters, chosen
+from apoint.engine.stacked.passes import Passes
 from apoint.engine.stacked.rehearsal import rehearse
 from apoint.errors import StorageError
 
@@ -45,6 +46,7 @@ class Stack:
         self.replicas, self.members = list(replicas), list(range(len(replicas)))
         self._build()
         self.model.faithful = rehearse(self.replicas, self.parameters, self.stream)
+        self.passes = self._passes()
 
     def _build(self) -> None:
         replicas, first = self.replicas, self.replicas[0]
@@ -67,6 +69,10 @@ class Stack:
                 for name in first.average_buffers
             }
         self.one_timeline = all(_schedules(replica) == _schedules(first) for replica in replicas)
+
+    def _passes(self) -> Passes:
+        recipe, loss = self.replicas[0].recipe, self.replicas[0].loss
+        return Passes(self.model, self.parameters.leaves, loss, recipe.batch_size, fixed=not self.knobs)
 
     @property
     def num_replicas(self) -> int:
@@ -107,6 +113,7 @@ class Stack:
             self.average = chosen(self.average, rows)
         index = list(rows)
         self.average_buffers = {name: values[index] for name, values in self.average_buffers.items()}
+        self.passes = self._passes()
 
     # -- what rows become -------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apoint.engine.stacked.losses import example_losses
 from apoint.engine.stacked.parameters import Parts
 from apoint.engine.stacked.stack import Stack
 from apoint.engine.step import NonFiniteError
@@ -57,14 +56,12 @@ def stacked_step(stack: Stack, step: int) -> Stepped:
 
 def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> list[float]:
     """The gradients of a step into the stack's buffers; returns the losses."""
-    first, leaves, batch_size = stack.replicas[0], stack.parameters.leaves, index_RB.shape[1]
-    losses = [0.0] * stack.num_replicas
-    for part, index_Rb in enumerate(index_RB.tensor_split(first.recipe.accumulate, dim=1)):
+    batch_size, losses = index_RB.shape[1], [0.0] * stack.num_replicas
+    for part, index_Rb in enumerate(index_RB.tensor_split(stack.replicas[0].recipe.accumulate, dim=1)):
         stack.draws.begin(step, part)
         x, y = stack.stream.batch(index_Rb, step, progress)
-        losses_R = example_losses(first.loss, stack.model(x, leaves), y).sum(1)
-        share_R = losses_R.new_full((), 1 / batch_size).expand_as(losses_R)
-        gradients = torch.autograd.grad(losses_R, list(leaves.values()), share_R, allow_unused=True)
+        losses_R, *gradients = stack.passes(x, y)
+        assert losses_R is not None
         stack.parameters.receive(gradients, add=part > 0)
         losses = [total + value / batch_size for total, value in zip(losses, losses_R.tolist(), strict=True)]
     return losses

@@ -1,0 +1,119 @@
+"""Forward and backward passes of a stack: losses and gradients of all replicas, from a tape where possible.
+
+Axis letters: R replicas, b examples of a part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apoint.engine.stacked.losses import Loss, example_losses
+from apoint.engine.stacked.model import StackedModel
+from apoint.engine.stacked.tape import Recorder, Tape
+
+Passed = list[Tensor | None]
+"""The sums of the losses [R], then the gradient of each leaf; None for one that took no part."""
+
+
+class Passes:
+    """The passes of a stack.
+
+    The first pass for inputs of some shape is recorded as a tape; the second is made both ways, and only if
+    all comes out the same to the bit does the tape serve from the third on. A model is recorded only if it
+    computes the same way at every step: it has no rates on a schedule and no hooks, and its modules are all
+    PyTorch's or this package's, whose code does not depend on what went before. Draws go on a tape as calls
+    with the generators of the replicas, which are seeded for each step as ever.
+
+    Args:
+        model: The model.
+        leaves: The trainable parameters by name, [R, *shape].
+        loss: The loss.
+        batch_size: The number of examples of an update, by which gradients are divided.
+        fixed: Whether nothing in the model is on a schedule.
+    """
+
+    def __init__(
+        self, model: StackedModel, leaves: Mapping[str, Tensor], loss: Loss, batch_size: int, fixed: bool
+    ) -> None:
+        self.model, self.leaves, self.loss = model, leaves, loss
+        like = next(iter(leaves.values()))
+        self.share_R = like.new_full((model.num_replicas,), 1 / batch_size).detach()
+        self.may_record = fixed and computes_the_same_way(model.template, loss)
+        self.draws = False
+        self.tapes: dict[tuple[Any, ...], Tape] = {}
+        self.proven: set[tuple[Any, ...]] = set()
+
+    def __call__(self, x: Tensor, y: Tensor) -> Passed:
+        """The losses and gradients of a part of a batch, x and y [R, b, …]."""
+        shapes = x.shape, y.shape, x.dtype, y.dtype
+        if shapes in self.proven:
+            return self._replayed(shapes, x, y)
+        if not self.may_record:
+            return self._passed(x, y)
+        return self._proven(shapes, x, y) if shapes in self.tapes else self._recorded(shapes, x, y)
+
+    def _passed(self, x: Tensor, y: Tensor) -> Passed:
+        losses_R = example_losses(self.loss, self.model(x, self.leaves), y).sum(1)
+        # Each replica's mean, and their sum. Giving `grad` the weights instead would import sympy.
+        total, leaves = torch.dot(losses_R, self.share_R.to(losses_R.dtype)), list(self.leaves.values())
+        return [losses_R.detach(), *torch.autograd.grad(total, leaves, allow_unused=True)]
+
+    def _recorded(self, shapes: tuple[Any, ...], x: Tensor, y: Tensor) -> Passed:
+        recorder = Recorder([x, y])
+        with recorder:
+            passed = self._passed(x, y)
+        if recorder.refused or self.model.draws.were_lent:
+            self.may_record = False
+        else:
+            self.tapes[shapes] = Tape(recorder, passed)
+            self.draws |= self.model.draws.have_drawn
+        return passed
+
+    def _replayed(self, shapes: tuple[Any, ...], x: Tensor, y: Tensor) -> Passed:
+        if self.draws:
+            self.model.draws.seed()
+        with torch.no_grad():
+            return self.tapes[shapes](x, y)
+
+    def _proven(self, shapes: tuple[Any, ...], x: Tensor, y: Tensor) -> Passed:
+        """Both ways; what a pass changes in buffers is changed once."""
+        buffers = list(self.model.tensors.values())
+        before = [buffer.clone() for buffer in buffers]
+        passed = self._passed(x, y)
+        after = [buffer.clone() for buffer in buffers]
+        with torch.no_grad():
+            _copy_all(before, buffers)
+            self.model.draws.rewind()
+            again = self._replayed(shapes, x, y)
+            same = all(map(_same, [*passed, *after], [*again, *buffers]))
+            _copy_all(after, buffers)
+        if same:
+            self.proven.add(shapes)
+        else:
+            self.may_record = False
+        return passed
+
+
+def computes_the_same_way(template: nn.Module, loss: Loss) -> bool:
+    """Whether the code of a model and a loss is known not to depend on what went before."""
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    origins = [getattr(function, "__module__", ""), *(type(m).__module__ for m in template.modules())]
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooked = any(getattr(module, name) for module in template.modules() for name in hooks)
+    return not hooked and all(origin.partition(".")[0] in ("torch", "apoint") for origin in origins)
+
+
+def _same(one: Tensor | None, two: Tensor | None) -> bool:
+    if one is None or two is None:
+        return one is two
+    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
+
+
+def _copy_all(sources: list[Tensor], targets: list[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)

@@ -1,0 +1,205 @@
+"""A pass run from a tape gives the same bits as the pass itself, and is used only where it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from apoint.engine.stacked import Stack, stacked_evaluate, stacked_step
+from apoint.engine.stacked.passes import computes_the_same_way
+from apoint.engine.stacked.tape import Recorder, Tape
+from tests.engine.stacked.cases import OWN, RECIPES, build, same_bits, snapshot
+
+QUIET = {
+    "vit": RECIPES["vit"],
+    "resnet20": RECIPES["resnet20"],
+    "cnn": {**RECIPES["cnn"], "model": {"name": "cnn", "width": 4, "depth": 2, "norm": "batch"}},
+    "lstm": {**RECIPES["lstm"], "model": {"name": "lstm-lm", "width": 8, "tied": True}},
+    "drawing": {**RECIPES["lstm"], "model": {"name": "lstm-lm", "width": 8, "dropout": 0.3}},
+    "masks": RECIPES["cnn"],
+    "activations that draw": RECIPES["signals"],
+    "parts": {
+        **RECIPES["char-transformer"],
+        "model": {"name": "char-transformer", "depth": 1, "width": 16, "num_heads": 2},
+    },
+}
+
+
+def trained(recipe: dict[str, Any], steps: int = 6) -> tuple[Stack, list[dict[str, Tensor]], list[Any]]:
+    """A stack after some steps, with what its replicas have become and the losses on the way."""
+    stack = Stack(build(recipe))
+    losses = [stacked_step(stack, step).losses for step in range(steps)]
+    return stack, [snapshot(stack.give_back(row)) for row in range(3)], losses
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_training_from_a_tape_makes_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack, states, losses = trained(QUIET[name])
+    assert stack.passes.proven
+    if name == "parts":
+        assert len(stack.passes.proven) == 2, "16 examples in 3 parts are 6 or 5"
+    monkeypatch.setattr("apoint.engine.stacked.passes.computes_the_same_way", lambda *_: False)
+    without, its_states, its_losses = trained(QUIET[name])
+    assert not without.passes.tapes
+    assert losses == its_losses
+    assert all(map(same_bits, states, its_states))
+
+
+def test_it_is_recorded_anew_when_replicas_leave() -> None:
+    stack = Stack(build(QUIET["vit"], double=True))
+    for step in range(4):
+        stacked_step(stack, step)
+    stack.keep([0, 2])
+    assert not stack.passes.proven
+    for step in range(4, 8):
+        stacked_evaluate(stack, "test")
+        stacked_step(stack, step)
+    assert stack.passes.proven
+    pair = Stack(build(QUIET["vit"], [0, 2], double=True))
+    for step in range(8):
+        stacked_step(pair, step)
+    mine, its = (dict(one.give_back(1).model.state_dict()) for one in (stack, pair))
+    for name, tensor in its.items():
+        torch.testing.assert_close(mine[name], tensor, rtol=1e-8, atol=1e-10)
+
+
+def test_draws_without_a_generator_are_not_recorded() -> None:
+    """They go through PyTorch's own, which a tape knows nothing of."""
+    stack = Stack(build({**RECIPES["mlp"], "model": {"name": "mlp", "width": 4}}))
+    stack.model.template.head = nn.Sequential(stack.model.template.head, nn.AlphaDropout(0.5))
+    assert stack.passes.may_record
+    stacked_step(stack, 0)
+    assert not stack.passes.may_record
+    assert not stack.passes.tapes
+
+
+def test_what_is_on_a_schedule_or_of_the_user_is_not_recorded() -> None:
+    own = {**RECIPES["own"], "model": {"file": str(OWN), "class": "Own"}}
+    for recipe in (RECIPES["mlp"], own):
+        assert not trained(recipe, 3)[0].passes.may_record
+    model, loss = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), build(RECIPES["vit"])[0].loss
+    assert computes_the_same_way(model, loss)
+    assert not computes_the_same_way(model, lambda outputs, y: outputs)
+    model[0].register_forward_hook(lambda *_: None)
+    assert not computes_the_same_way(model, loss)
+
+
+class Alternating(nn.Linear):
+    """Computes otherwise the second time; it pretends to be PyTorch's."""
+
+    __module__ = "torch.nn"
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Alternating.calls += 1
+        return super().forward(x) * (2.0 if Alternating.calls % 2 else 1.0)
+
+
+def test_a_tape_that_is_not_proven_is_not_used() -> None:
+    replicas = build({**RECIPES["mlp"], "model": {"name": "mlp", "width": 4}})
+    stack = Stack(replicas)
+    stack.model.template.head.__class__ = Alternating  # type: ignore[union-attr]
+    stacked_step(stack, 0)
+    assert stack.passes.tapes
+    stacked_step(stack, 1)
+    assert not stack.passes.proven
+    assert not stack.passes.may_record
+
+
+def both_ways(function: Callable[[Tensor, Tensor], list[Tensor | None]]) -> Tape:
+    """Record a function on some inputs; then its tape must give the same on others."""
+    make = torch.Generator().manual_seed(0)
+    first, second = ([torch.randn(3, 4, generator=make) for _ in range(2)] for _ in range(2))
+    recorder = Recorder(first)
+    with recorder:
+        results = function(*first)
+    assert not recorder.refused
+    tape = Tape(recorder, results)
+    for inputs in (second, first, second):
+        wanted = function(*(tensor.clone() for tensor in inputs))
+        with torch.no_grad():
+            given = tape(*(tensor.clone() for tensor in inputs))
+        for one, two in zip(given, wanted, strict=True):
+            assert (one is None) == (two is None)
+            assert one is None or (two is not None and torch.equal(one, two))
+    return tape
+
+
+WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], list[Tensor | None]]] = {
+    "plain": lambda x, y: [x + y * 2],
+    "none": lambda x, y: [None, x.exp()],
+    "lists": lambda x, y: [torch.cat([x, y], 1), torch.stack([y, x])],
+    "parts": lambda x, y: [part * 2 for part in x.chunk(2, 1)],
+    "in place": lambda x, y: [(x * 1).add_(y).mul_(2)],
+    "in place through a view": lambda x, y: [_changed_through_a_view(x, y)],
+    "twice transposed": lambda x, y: [x.exp().transpose(0, 1).transpose(0, 1), x.transpose(0, 1)],
+    "otherwise transposed": lambda x, y: [x[None].exp().transpose(0, 1).transpose(1, 2)],
+    "detached": lambda x, y: [(x.detach() * y).detach()],
+    "constants": lambda x, y: [F.linear(x, WEIGHT) @ WEIGHT.t().detach()],
+    "input itself": lambda x, y: [x, y],
+    "index": lambda x, y: [x[:, torch.tensor([0, 2])], x[1:][:, :2]],
+    "norms": lambda x, y: [F.layer_norm(x, (4,)), F.batch_norm(y, None, None, training=True)],
+    "gradient": lambda x, y: [
+        *torch.autograd.grad((F.linear(x, WEIGHT).tanh() * y).sum(), [WEIGHT], allow_unused=True)
+    ],
+}
+
+
+def _changed_through_a_view(x: Tensor, y: Tensor) -> Tensor:
+    copy = x.clone(memory_format=torch.contiguous_format)
+    copy.transpose(0, 1)[1].mul_(3)
+    copy.view(-1)[:3] += y[0, :3]
+    return copy
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_single_functions(name: str) -> None:
+    both_ways(FUNCTIONS[name])
+
+
+STEPS: list[Callable[[Tensor, Tensor], Tensor]] = [
+    lambda x, y: x * y,
+    lambda x, y: x.transpose(0, 1).contiguous().transpose(0, 1),
+    lambda x, y: x.transpose(0, 1).exp().tanh().transpose(0, 1),
+    lambda x, y: (x + 1).relu_(),
+    lambda x, y: torch.cat(x.chunk(2, 1)[::-1], 1),
+    lambda x, y: x.detach() - y,
+    lambda x, y: F.linear(x, WEIGHT),
+    lambda x, y: torch.stack([x, y]).mean(0),
+    lambda x, y: x.view(-1).view(3, 4) if x.is_contiguous() else x,
+    lambda x, y: _changed_through_a_view(x, y),
+]
+
+
+@given(st.lists(st.sampled_from(range(len(STEPS))), min_size=1, max_size=8))
+def test_chains_of_functions(numbers: list[int]) -> None:
+    def chain(x: Tensor, y: Tensor) -> list[Tensor | None]:
+        for number in numbers:
+            x = STEPS[number](x, y)
+        return [x.detach()]
+
+    both_ways(chain)
+
+
+def test_it_does_less_than_was_recorded() -> None:
+    def wasteful(x: Tensor, y: Tensor) -> list[Tensor | None]:
+        unused = x.view(4, 3)
+        assert unused.shape == (4, 3)
+        return [(x @ WEIGHT.t().t()).transpose(0, 1).transpose(0, 1).detach()]
+
+    assert len(both_ways(wasteful)) == 1
+
+
+def test_a_number_that_is_looked_at_is_refused() -> None:
+    recorder = Recorder([torch.ones(2)])
+    with recorder:
+        torch.ones(2).sum().item()
+    assert recorder.refused
