@@ -21,13 +21,14 @@ def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
     The setting belongs to a thread, and those that PyTorch has started already cannot be reached, so that
     with several threads it would make the result depend on what the process did before.
     """
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     flushing = flushes_subnormals()
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
+    # `torch.use_deterministic_algorithms` does the same, and takes a second to import the compiler.
+    torch.set_deterministic_debug_mode("error" if device.type == "cpu" else "warn")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if threads == 1:
         torch.set_flush_denormal(True)
@@ -35,7 +36,7 @@ def exact_arithmetic(threads: int, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_deterministic_debug_mode(before[1])
         torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
         torch.set_flush_denormal(flushing)
 

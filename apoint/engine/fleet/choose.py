@@ -11,8 +11,8 @@ from apoint.engine.fleet.groups import even_sizes
 from apoint.engine.fleet.probe import MOST_STACKED, Timing
 
 START_SECONDS = 3.0  # until a worker is ready, where it was not measured yet
-WORKER_BYTES = 180 * 2**20  # a worker's own memory before it trains anything
-COMPANY = 1.08  # how much slower a core computes while the others compute too
+WORKER_BYTES = 230 * 2**20  # a worker's own memory before it trains anything
+COMPANY = 1.1  # how much slower a core computes while the others compute too
 WORTH = 0.95  # a way that is less simple has to be this much faster
 ORDER = ("loop", "stacked", "pool", "pool+stacked")
 

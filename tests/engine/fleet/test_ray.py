@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import io
 import os
@@ -17,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,18 @@ from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 NAMES = ("mlp-dropout", "cnn-batch-norm-augmentation")
-LONG = {"epochs": 100}  # long enough to be killed in
+SLOW = """
+import time, torch
+from torch import nn
+class Slow(nn.Sequential):
+    def __init__(self, in_features, num_classes):
+        layers = nn.Linear(in_features, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, num_classes)
+        super().__init__(nn.Flatten(), *layers)
+    def forward(self, x):
+        if self.training:
+            time.sleep(0.004)  # long enough to be killed in, however fast the machine
+        return super().forward(x)
+"""
 OFTEN = {"checkpoint_every": "20 steps"}
 RAY = """
 import ctypes, os, signal, sys
@@ -234,7 +247,21 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def long_ones() -> list[Task]:
-    return tasks_of(TINY, (0, 1), LONG)
+    return slow_ones(range(2), 30)
+
+
+def slow_ones(seeds: Iterable[int], epochs: int) -> list[Task]:
+    """Replicas of a model that takes its time: ten steps an epoch, four milliseconds a step and more."""
+    recipe, document = load_recipe({**TINY, "model": {"file": "slow.py", "class": "Slow"}, "epochs": epochs})
+    return [Task(recipe, replace(document, folder=slow_folder()), seed) for seed in seeds]
+
+
+@functools.cache
+def slow_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="apoint-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "slow.py").write_text(SLOW)
+    return folder
 
 
 def worker_pids(head: Node, group: int | str = "") -> list[int]:
@@ -347,7 +374,7 @@ def test_a_stack_goes_on_from_its_last_checkpoint(
     backend: RayBackend, heads: tuple[Node, Node], tmp_path: Path
 ) -> None:
     backend._shared = False
-    tasks = tuple(tasks_of(TINY, range(3), LONG))
+    tasks = tuple(tasks_of(TINY, range(3), {"epochs": 200}))
     killed: list[int] = []
 
     def train_stack(backend: Backend, root: Path) -> Heard:
@@ -698,7 +725,7 @@ def test_a_lost_node(
     """A machine with two of four groups loses its power; its replicas go on elsewhere."""
     backend._shared = shared
     second = Node(f"--address={heads[0].address}", token=token)
-    tasks = tasks_of(TINY, range(4), {"epochs": 200})
+    tasks = slow_ones(range(4), 150)
     seen: list[Event] = []
     gone: list[float] = []
 
@@ -730,7 +757,7 @@ def test_nothing_outlives_a_driver_that_is_killed(
 ) -> None:
     code = (
         "from tests.engine.fleet.test_ray import *\n"
-        "tasks = tasks_of(TINY, range(2), {'epochs': 10**5})\n"
+        "tasks = slow_ones(range(2), 10**5)\n"
         f"train(RayBackend({heads[0].address!r}), tasks, Path({str(tmp_path)!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "RAY_AUTH_TOKEN": token})
