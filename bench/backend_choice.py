@@ -14,7 +14,6 @@ from typing import Any
 from apoint.engine import Options
 from apoint.engine.fleet import Fleet, Task
 from apoint.recipe import load_recipe
-from bench.timing import table
 
 REPLICAS = 16
 ROUNDS = int(os.environ.get("APOINT_BENCH_ROUNDS", "2"))
@@ -60,7 +59,7 @@ def seconds(case: dict[str, Any], backend: str) -> tuple[float, str]:
 
 def main() -> None:
     """Print the seconds of each backend and the price of the choice."""
-    rows = []
+    print(f"\nChoice of backend, {REPLICAS} replicas (wall clock, best of {ROUNDS} interleaved rounds)")
     for title, case in CASES.items():
         best = dict.fromkeys(BACKENDS, float("inf"))
         said = ""
@@ -72,8 +71,8 @@ def main() -> None:
         fastest = min(value for name, value in best.items() if name != "auto")
         shown = "  ".join(f"{name} {value:.1f} s" for name, value in best.items())
         chosen = said.removeprefix("fleet: ").partition(", because")[0]
-        rows.append((title, f"{shown}  choice ({chosen}) {best['auto'] / fastest - 1:+.0%} of the best"))
-    table(f"Choice of backend, {REPLICAS} replicas (wall clock, best of {ROUNDS} interleaved rounds)", rows)
+        price = f"choice ({chosen}) {best['auto'] / fastest - 1:+.0%} of the best"
+        print(f"  {title:<34}{shown}  {price}", flush=True)
 
 
 if __name__ == "__main__":

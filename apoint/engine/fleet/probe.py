@@ -37,6 +37,7 @@ WARM_SECONDS = 0.3  # what takes longer is not much slower the first time
 SHORT_SECONDS = 1.5  # work that is done so soon is not worth more than a few steps of probing
 SYNCS_OF_A_RUN, SYNCS_OF_AN_EVALUATION, SYNC_SECONDS = 30, 2, 0.003
 MOST_STACKED = 32
+ON_TRIAL = 2  # steps of a stack that are recorded and compared, which makes them slower than those to come
 
 
 @dataclass(frozen=True)
@@ -172,8 +173,13 @@ def _step_seconds(replica: Replica, limit: float, share_of_steps: float, clock: 
     return statistics.median(rest or first)
 
 
-def timed_steps(step: Callable[[int], bool], most: int, seconds: float, clock: Clock) -> list[float]:
-    """The seconds of steps made one after the other until the time is over or one goes wrong."""
+def timed_steps(
+    step: Callable[[int], bool], most: int, seconds: float, clock: Clock, least: int = 3
+) -> list[float]:
+    """The seconds of steps made one after the other until the time is over or one goes wrong.
+
+    The `least` number of steps is made even if the time is over, unless they are slow.
+    """
     times: list[float] = []
     for number in range(min(MOST_STEPS, most)):
         begin = clock()
@@ -181,7 +187,7 @@ def timed_steps(step: Callable[[int], bool], most: int, seconds: float, clock: C
             break
         times.append(clock() - begin)
         spent = sum(times)
-        if spent > seconds and (len(times) >= 3 or spent > WARM_SECONDS):
+        if spent > seconds and (len(times) >= least or spent > WARM_SECONDS):
             break
     return times
 
@@ -238,11 +244,11 @@ def time_stacked(timing: Timing, tasks: Sequence[Task], options: Options, second
         def step(number: int) -> bool:
             return not stacked.stacked_step(stack, number).failures
 
-        times = timed_steps(step, timing.total_steps, seconds, clock)
+        times = timed_steps(step, timing.total_steps, seconds, clock, ON_TRIAL + 2)
         evaluation = _stacked_evaluation(stack, timing, seconds, clock) if stack.replicas else None
     size = len(tasks)
     if times:
-        middle = statistics.median(times[1:] or times)
+        middle = statistics.median(times[ON_TRIAL:] or times[-1:])
         timing = replace(timing, stacked={**timing.stacked, size: middle}, stacked_bytes=memory)
     if evaluation is not None:
         timing = replace(timing, evaluated={**timing.evaluated, size: evaluation})
