@@ -36,6 +36,7 @@ _FOLDERS = (
     "recipe",
     "store",
     "engine",
+    "probes",
     "verdict",
     "report",
     "trials",

@@ -42,6 +42,8 @@ HOMES: dict[str, str] = {
     "dataset": "apoint.data",
     "deficit": "apoint.data",
     "augmentation": "apoint.data",
+    "probe": "apoint.probes",
+    "track": "apoint.probes",
 }
 _REGISTRIES: dict[str, Registry] = {}
 
