@@ -30,10 +30,10 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
 
 # The tools we measure against have an environment of their own; without it they are left out, aloud.
-$(BENCH)/.ready: bench/peers/requirements.txt constraints.txt
+$(BENCH)/.ready: bench/peers/requirements.txt bench/peers/requirements-alone.txt constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BENCH)/bin/pip install --quiet --requirement bench/peers/requirements.txt
+	$(BENCH)/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)" --requirement bench/peers/requirements.txt
+	$(BENCH)/bin/pip install --quiet --no-deps --requirement bench/peers/requirements-alone.txt
 	touch $(BENCH)/.ready
 
 bench: $(READY)

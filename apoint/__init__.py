@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from apoint.engine import train as train
+    from apoint.inspection.api import inspect as inspect
     from apoint.recipe import Recipe as Recipe
     from apoint.registry import register as register
     from apoint.store import Run as Run
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "train": "apoint.engine",
+    "inspect": "apoint.inspection",
     "compare": "apoint.trials",
     "improve": "apoint.trials",
     "Recipe": "apoint.recipe",
@@ -37,12 +39,14 @@ _FOLDERS = (
     "store",
     "engine",
     "probes",
+    "doctor",
     "verdict",
     "report",
+    "inspection",
     "trials",
 )
 
-__all__ = ["Recipe", "Run", "__version__", "compare", "improve", "register", "train"]
+__all__ = ["Recipe", "Run", "__version__", "compare", "improve", "inspect", "register", "train"]
 
 
 def __getattr__(name: str) -> Any:

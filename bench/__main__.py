@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from bench import backend_choice, compare_speed, engine_overhead, stacked_speed, start_up
+from bench import (
+    backend_choice,
+    compare_speed,
+    engine_overhead,
+    probe_curvature,
+    probe_fisher,
+    stacked_speed,
+    start_up,
+)
 
 if __name__ == "__main__":
     start_up.main()
@@ -10,3 +18,5 @@ if __name__ == "__main__":
     stacked_speed.main()
     backend_choice.main()
     compare_speed.main()
+    probe_fisher.main()
+    probe_curvature.main()

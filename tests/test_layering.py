@@ -21,10 +21,11 @@ MAY_IMPORT: dict[str, list[str]] = {
     "data": GROUND,
     "nn": [*GROUND, "theory"],
     "models": [*GROUND, "nn"],
+    "probes": [*GROUND, "theory", "schedules", "optim", "data", "nn", "models"],
 }
-MAY_IMPORT["recipe"] = [*GROUND, "theory", "schedules", "optim", "data", "nn", "models"]
+MAY_IMPORT["recipe"] = [*GROUND, "theory", "schedules", "optim", "data", "nn", "models", "probes"]
 MAY_IMPORT["store"] = [*GROUND, "recipe"]
-for folder in ("engine", "probes", "doctor", "verdict", "report", "trials", "book", "web", "cli"):
+for folder in ("engine", "doctor", "verdict", "report", "inspection", "trials", "book", "web", "cli"):
     MAY_IMPORT[folder] = list(MAY_IMPORT)
 
 

@@ -22,6 +22,7 @@ from apoint.errors import ApointError
 
 COMMANDS = {
     "train": "Train a network from a recipe, or go on with a run.",
+    "inspect": "Why does my network not train? Findings with numbers, causes and changes to try.",
     "compare": "Does a change really help? Two arms over paired seeds, to a verdict.",
     "verdict": "A verdict on a CSV file of paired scores.",
     "improve": "Race many changes and hand back a better recipe with its evidence.",
@@ -72,6 +73,7 @@ def command(debug: bool) -> None:
     \b
     apoint train recipes/digits-mlp.yaml
     apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 epochs=5 --seed 3
+    apoint inspect recipes/digits-mlp.yaml optimizer.lr=10
     apoint compare recipes/digits-mlp.yaml --change optimizer.name=lion --change optimizer.lr=1e-4
     apoint list optimizers
     apoint runs show

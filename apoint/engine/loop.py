@@ -19,6 +19,7 @@ from torch import Tensor
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
 from apoint.engine.measure import evaluate, larger_is_better
+from apoint.engine.observation import observe
 from apoint.engine.replica import Replica, real_buffers
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.step import NonFiniteError, training_step
@@ -90,6 +91,7 @@ class Trainer:
         say: Callable[[str], None],
     ) -> None:
         self.replica, self.writer, self.watch, self.say = replica, writer, watch, say
+        self.observation = observe(replica, self._record_reading)
         self.progress = Progress()
         self.folder = writer.folder
         horizon = replica.horizon
@@ -107,11 +109,20 @@ class Trainer:
         """Train to the end, or until somebody asks to stop."""
         self._session_start, self._session_seconds = self.progress.step, self.progress.seconds
         self.replica.model.train()
+        if self.observation:
+            self.observation.begin(self.progress.step)
         while self.progress.step < self.total_steps and not self.progress.ended:
             with self._clock():
                 self._one_step()
+            if self.observation:
+                self.observation.after(self.progress.step)
+            if self._save_is_due():  # after looking on, whose memory is saved as well
+                with self._clock():
+                    self.save()
             if stop and self.progress.step < self.total_steps and not self.progress.ended:
                 self._leave(stop)
+        if self.observation:
+            self.observation.tell(self.say)
         self.save()
 
     @contextmanager
@@ -136,8 +147,6 @@ class Trainer:
         if last or progress.step % self.evaluate_every == 0:
             self._evaluate()
         self._tell(loss, force=last)
-        if self._save_is_due():
-            self.save()
 
     # -- the record ---------------------------------------------------------------------------------
 
@@ -158,6 +167,10 @@ class Trainer:
             step=progress.step, epoch=self.epoch, split=split, seconds=progress.seconds, **values
         )
         progress.metrics.update({f"{split}_{name}": value for name, value in values.items()})
+
+    def _record_reading(self, step: int, probe: str, fields: dict[str, Any]) -> None:
+        epoch = step / self.replica.horizon.steps_per_epoch
+        self.writer.reading(probe, step=step, epoch=epoch, **fields)
 
     def _evaluate(self) -> None:
         data = self.replica.data
@@ -277,9 +290,11 @@ class Trainer:
             for slot, values_P in replica.optimizer.state().items()
             for name, view in named(values_P).items()
         }
-        if replica.average_P is None:
-            return {"optimizer": memory}
-        return {"optimizer": memory, "average": {**named(replica.average_P), **replica.average_buffers}}
+        companions = {"optimizer": memory}
+        if replica.average_P is not None:
+            companions["average"] = {**named(replica.average_P), **replica.average_buffers}
+        remembered = self.observation.state() if self.observation else {}
+        return {**companions, "probes": remembered} if remembered else companions
 
     def restore(self, saved: Checkpoint) -> None:
         """Take over a checkpoint's state."""
@@ -291,6 +306,8 @@ class Trainer:
             reason = str(error).splitlines()[-1].strip()
             raise StorageError(f"the checkpoint belongs to another model or optimizer: {reason}") from None
         self.progress = Progress(**saved.state["progress"])
+        if self.observation:
+            self.observation.load(self.progress.step, saved.tensors.get("probes", {}))
         self._saved_step = self.progress.step
 
     @torch.no_grad()

@@ -58,18 +58,18 @@ def aside(
 def _tensors(model: nn.Module, weights: bool) -> Callable[[], None]:
     """Buffers, and weights if they may be moved.
 
-    Only what was written to is written back: a write would upset a graph that the caller has still to go back
-    through.
+    Only what has changed is written back: a write would upset a graph that the caller has still to go back
+    through. PyTorch's count of writes does not tell, since batch norm does not count its own.
     """
     kept = [*model.buffers(), *(model.parameters() if weights else ())]
-    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in kept]
+    before = [(tensor, tensor.detach().clone()) for tensor in kept]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
 
     def bring_back() -> None:
         with torch.no_grad():
-            for tensor, version, values in before:
-                if tensor._version != version:
-                    tensor.copy_(values)
+            for tensor, values in before:
+                if not torch.equal(tensor, values):
+                    tensor.data.copy_(values)
         for parameter, wants in flags:
             if parameter.requires_grad != wants:
                 parameter.requires_grad_(wants)
@@ -81,6 +81,8 @@ def _attributes(model: nn.Module) -> Callable[[], None]:
     """What modules keep as plain attributes (the mode, counters, a last output), and who their parts are."""
     before = []
     for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # its attributes live in TorchScript, out of reach; buffers and modes are kept above
         parts = {name: dict(module.__dict__[name]) for name in _KEPT_BY_NAME}
         plain = {name: value for name, value in module.__dict__.items() if name not in _KEPT_BY_NAME}
         hooks = {name: dict(value) for name, value in plain.items() if _is_hooks(name, value)}

@@ -53,7 +53,7 @@ class Subject:
             batch: Other examples than the subject's own.
             tensors: Values to take in place of parameters and buffers, by name.
         """
-        batch = batch or self.batch
+        batch = (batch or self.batch).map(_own)
         with explained(self.model, batch):
             if tensors is None:
                 return self.model(*batch.args, **batch.kwargs)
@@ -141,6 +141,11 @@ class Subject:
             for layer, names in self.layers.items()
             if any(name in values for name in names)
         }
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A tensor that a model may overwrite: an operation in place must not reach the caller's data."""
+    return tensor if tensor.requires_grad or not tensor.is_floating_point() else tensor.clone()
 
 
 def default_loss(outputs: Tensor, targets: Any) -> Loss:

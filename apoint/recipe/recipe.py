@@ -19,6 +19,7 @@ from apoint.checking import describe
 from apoint.data import BY_EXTENSION
 from apoint.errors import UsageError
 from apoint.recipe.document import Document, document_from_text, read_document
+from apoint.recipe.measuring import resolve_probes
 from apoint.recipe.resolve import RecipeError, resolve
 from apoint.settings import Count, Length, Momentum, NonNegative, Positive, Share
 from apoint.units import Duration
@@ -107,6 +108,11 @@ class Recipe(Section):
         Duration(1, "epochs"), description="How often to evaluate; always at the end."
     )
     early_stop: EarlyStop | None = Field(None, description="When to end before time; never by default.")
+    probes: dict[str, Any] = Field(
+        {},
+        description="What to measure how often, such as {signal: every 100 steps, fisher: every 1 epoch}, "
+        "and the budget, a share of the training time; not part of the fingerprint: nothing changes by it.",
+    )
     vary: list[Stream] = Field(
         ["init", "order", "augmentation", "dropout"],
         description="What the seed changes; streams that are not listed stay those of seed 0.",
@@ -151,6 +157,11 @@ class Recipe(Section):
     def _resolve_deficits(cls, raw: Any) -> Any:
         return [_deficit(item, ("deficits", i)) for i, item in enumerate(_listed(raw, "deficits"))]
 
+    @field_validator("probes", mode="before")
+    @classmethod
+    def _resolve_probes(cls, raw: Any) -> Any:
+        return resolve_probes(raw)
+
     @field_validator("vary", "exempt_from_decay")
     @classmethod
     def _sorted_set(cls, names: list[Any]) -> list[Any]:
@@ -186,7 +197,8 @@ class Recipe(Section):
     def canonical(self) -> dict[str, Any]:
         """The plain values that define training: names of defaults, order and labels make no difference."""
         values = self.model_dump(mode="json")
-        return {name: value for name, value in values.items() if name not in ("name", "description")}
+        labels = ("name", "description", "probes")
+        return {name: value for name, value in values.items() if name not in labels}
 
     @property
     def fingerprint(self) -> str:

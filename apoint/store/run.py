@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from apoint.errors import StorageError
+from apoint.errors import StorageError, UnknownNameError
 from apoint.store import layout
 from apoint.store.faults import storage_errors
 from apoint.store.lines import read_lines
@@ -114,6 +114,24 @@ class Run:
         """What happened, in order: `{"time": …, "kind": …, …}`; torn lines are left out."""
         self._check_schema()
         return list((self._cached(layout.EVENTS, read_lines) or ([], 0))[0])
+
+    @property
+    def probes(self) -> list[str]:
+        """The names of the probes that measured."""
+        return sorted(path.stem for path in (self.folder / layout.PROBES).glob("*.jsonl"))
+
+    def readings(self, probe: str) -> list[dict[str, Any]]:
+        """What a probe measured, in order of steps: `{"step": …, "epoch": …, "value": …, "per_layer": …, …}`.
+
+        Args:
+            probe: Its name; see `probes`.
+        """
+        self._check_schema()
+        rows = (self._cached(f"{layout.PROBES}/{probe}.jsonl", read_lines) or ([], 0))[0]
+        if not rows and probe not in self.probes:
+            raise UnknownNameError("probe of this run", probe, self.probes)
+        by_step = {row["step"]: row for row in rows if "step" in row}  # after a resume, the later one counts
+        return [by_step[step] for step in sorted(by_step)]
 
     def model(self) -> Any:
         """The trained model, with the weights of the newest sound checkpoint."""

@@ -44,6 +44,7 @@ class RunWriter:
         self._lock = lock
         self._metrics = LineWriter(folder / layout.METRICS)
         self._events = LineWriter(folder / layout.EVENTS)
+        self._readings: dict[str, LineWriter] = {}
         self._status: dict[str, Any] = {"schema_version": layout.SCHEMA_VERSION, "state": "running"}
         self._next_heartbeat = 0.0
         self._pulse_trouble: str | None = None
@@ -102,7 +103,7 @@ class RunWriter:
     @property
     def trouble(self) -> str | None:
         """Why rows are waiting in memory or the last heartbeat was not noted; None if all is well."""
-        return self._metrics.trouble or self._events.trouble or self._pulse_trouble
+        return next((file.trouble for file in self._files if file.trouble), self._pulse_trouble)
 
     def metric(
         self, /, *, step: int, epoch: float, split: str, seconds: float | None = None, **values: float
@@ -138,10 +139,30 @@ class RunWriter:
             raise UsageError("event: 'time' and 'kind' are fields of every event; give yours another name")
         self._events.write({"time": time.time(), "kind": kind, **fields})
 
+    def reading(self, probe: str, /, *, step: int, epoch: float, **fields: Any) -> None:
+        """Append what a probe measured, to the probe's own file.
+
+        Args:
+            probe: The name of the probe.
+            step: The number of updates so far.
+            epoch: The number of passes over the training data so far.
+            fields: The reading, as plain values.
+        """
+        if probe not in self._readings:
+            folder = self.folder / layout.PROBES
+            with storage_errors(folder, "make"):
+                folder.mkdir(exist_ok=True)
+            self._readings[probe] = LineWriter(folder / f"{probe}.jsonl")
+        self._readings[probe].write({"step": step, "epoch": epoch, "time": time.time(), **fields})
+
+    @property
+    def _files(self) -> list[LineWriter]:
+        return [self._metrics, self._events, *self._readings.values()]
+
     def sync(self) -> None:
         """Wait until all rows are on disk, or raise a `StorageError`; rows that wait are not lost by that."""
-        self._metrics.sync()
-        self._events.sync()
+        for file in self._files:
+            file.sync()
 
     def status(self, state: str, **fields: Any) -> None:
         """Replace the status.
@@ -181,13 +202,10 @@ class RunWriter:
         if self._closed:
             return
         self._closed = True
-        try:
-            self._metrics.close()
-        finally:
-            try:
-                self._events.close()
-            finally:
-                self._lock.release()
+        with contextlib.ExitStack() as stack:  # each is closed whatever becomes of the others
+            stack.callback(self._lock.release)
+            for file in self._files:
+                stack.callback(file.close)
 
     def __enter__(self) -> RunWriter:
         return self

@@ -68,6 +68,14 @@ def test_the_test_would_see_a_trace() -> None:
         assert not same_state(before, state_of(model))
 
 
+def test_running_statistics_come_back() -> None:
+    for gradients in (True, False):
+        model = nn.BatchNorm1d(3).train()
+        with aside(model), torch.set_grad_enabled(gradients):
+            model(torch.randn(8, 3) + 5)
+        assert torch.equal(model.running_mean, torch.zeros(3))  # type: ignore[arg-type]
+
+
 def test_attributes_come_back() -> None:
     model = Forgetful()
     with aside(model):

@@ -31,6 +31,8 @@ def check_alike(replicas: Sequence[Replica]) -> None:
     if not replicas:
         raise CannotStackError("there are none")
     first = replicas[0]
+    if any(name != "budget" for replica in replicas for name in replica.recipe.probes):
+        raise CannotStackError("probes look at one model at a time")
     _check_drops(first)
     for other in replicas[1:]:
         _check_recipes(first, other)

@@ -1,0 +1,86 @@
+"""`apoint inspect`: why does my network not train?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("what", type=click.Path())
+@click.argument("changes", nargs=-1)
+@click.option("--data", help="The dataset, for a class in a Python file.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which replica.")
+@click.option("--quick", is_flag=True, help="Shorter trials.")
+@click.option("--thorough", is_flag=True, help="Every trial, also where the cause is clear already.")
+@click.option("--html", "page", type=click.Path(), help="Write a page with pictures there.")
+@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+@click.option(
+    "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
+)
+@click.option("--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong; for tests.")
+@click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    what: str,
+    changes: tuple[str, ...],
+    data: str | None,
+    page: str | None,
+    files: tuple[str, ...],
+    expect_healthy: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Inspect WHAT: a recipe, a run folder, or a class in a Python file, with key=value CHANGES.
+
+    \b
+    apoint inspect recipes/digits-mlp.yaml
+    apoint inspect recipes/digits-mlp.yaml init=as-built optimizer.lr=10
+    apoint inspect runs/digits-mlp-1a2b3c4d5e6f-s0 --html report.html
+    apoint inspect net.py:Net --data digits optimizer.lr=3e-4
+
+    Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong and --expect-healthy was given.
+    """
+    from apoint.cli.train import _use
+    from apoint.recipe import parse_overrides
+
+    for file in files:
+        _use(file)
+    options["say"] = None if quiet or as_json else lambda text: print(f"looking at: {text}", file=sys.stderr)
+    report = _inspected(what, data, parse_overrides(changes), options)
+    if page:
+        report.to_html(page)
+    if as_json:
+        click.echo(json.dumps(report.to_dict()))
+    else:
+        click.echo(str(report))
+        if page:
+            click.echo(f"\nPictures: {page}", err=True)
+    if expect_healthy and report.serious:
+        sys.exit(4)
+
+
+def _inspected(what: str, data: str | None, changes: dict[str, Any], options: dict[str, Any]) -> Any:
+    from apoint.errors import UsageError
+    from apoint.inspection import sources
+
+    file, _, name = what.rpartition(":")
+    if file.endswith(".py"):
+        if data is None:
+            raise UsageError(
+                f"{what} needs data to be inspected with; say --data digits, or a file of your own"
+            )
+        return sources.inspect_class(file, name, data, changes, **options)
+    if what.endswith(".py"):
+        raise UsageError(f"{what} is a Python file; say which class in it, as {what}:Net")
+    if Path(what).is_dir():
+        if changes:
+            raise UsageError("a run is inspected as it is; changes go with a recipe")
+        options.pop("seed")
+        return sources.inspect_run(what, **options)
+    return sources.inspect_recipe(what, changes, **options)

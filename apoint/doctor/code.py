@@ -1,0 +1,480 @@
+"""Third stage: the code around the model: what is trained, in which mode, with which gradients, how it draws.
+
+Signs: `frozen-share`, `unreached-share`, `left-out-share`, `stale-steps`, `eval-steps`, `clipped-factor`,
+`schedule-peak`, `schedule-alive`, `norm-decay`, `batch-norm-examples`.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterator
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from apoint.doctor import ranges
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import Finding, Treatment
+from apoint.optim import RuleOptimizer
+from apoint.probes import Subject, aside
+
+NORMS = (
+    nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm,
+)  # fmt: skip
+ADAPTIVE_WITH_L2 = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")  # of PyTorch
+HARMLESS_L2 = 1e-4  # as often used; adaptive methods hardly notice it
+ADAPTIVE_RULES = ("Adam", "AdamW", "NAdam", "RAdam", "AdaMax", "RMSProp", "AdaGrad", "AdaDelta", "AMSGrad",
+                  "AdaBelief")  # fmt: skip
+
+
+def examine(exam: Examination) -> Iterator[Finding]:
+    """Findings on the code, by looking and by trying."""
+    yield from _frozen(exam)
+    yield from _unreached(exam)
+    yield from _left_out(exam)
+    yield from _symmetric(exam)
+    yield from _draws(exam)
+    yield from _loop(exam)
+    yield from _schedule(exam)
+    yield from _decay(exam)
+    yield from _small_batches(exam)
+
+
+def _shares(model: nn.Module, names: list[str]) -> float:
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    return sum(sizes[name] for name in names) / max(1, sum(sizes.values()))
+
+
+def _listed(names: list[str]) -> str:
+    layers = list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+    return ", ".join(layers[:4]) + (f" and {len(layers) - 4} more" if len(layers) > 4 else "")
+
+
+def _frozen(exam: Examination) -> Iterator[Finding]:
+    model = exam.patient.model
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    share = exam.sign("frozen-share", _shares(model, frozen)) or 0.0
+    if frozen:
+        yield Finding(
+            "frozen-parameters",
+            f"{len(frozen)} parameters ({share:.0%} of all weights) want no gradient: {_listed(frozen)}.",
+            share,
+            (None, 0.0),
+            "They stay as they were initialised. If that is meant, as in fine-tuning, all is well; if not, "
+            "only "
+            "the rest of the network learns.",
+            Treatment(
+                "Set requires_grad of these parameters, and give them to the optimizer.",
+                code="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
+            ),
+            confidence=0.9,
+            stage="code",
+            layer=frozen[0].rpartition(".")[0],
+        )
+
+
+def _unreached(exam: Examination) -> Iterator[Finding]:
+    """Parameters at which no gradient arrives at all, or exactly 0 on several batches."""
+    patient = exam.patient
+    subject = patient.subject(exam.batch)
+    if not subject.parameters:
+        return
+    with aside(patient.model, patient.seed, mode=True):
+        gradients = torch.autograd.grad(subject.loss(), list(subject.parameters.values()), allow_unused=True)
+    missing = [n for n, g in zip(subject.parameters, gradients, strict=True) if g is None]
+    share = exam.sign("unreached-share", _shares(patient.model, missing)) or 0.0
+    if missing:
+        yield Finding(
+            "no-gradient",
+            f"The loss does not depend on {len(missing)} parameters ({share:.0%} of all weights): "
+            f"{_listed(missing)}.",
+            share,
+            (None, 0.0),
+            "A .detach(), .item(), a no_grad block or a layer that is made and not called cuts them off, so "
+            "that "
+            "they never learn.",
+            Treatment(
+                "Look in forward() at what happens to the output of these layers, and remove what cuts the "
+                "graph.",
+                code="x = self.layer(x)  # not self.layer(x).detach()",
+            ),
+            confidence=0.97,
+            stage="code",
+            layer=missing[0].rpartition(".")[0],
+        )
+
+
+def _left_out(exam: Examination) -> Iterator[Finding]:
+    patient = exam.patient
+    if "optimizer" not in patient.given or patient.optimizer is None:
+        exam.leave_out("the optimizer", "none was given")
+        return
+    held = {id(p) for group in patient.optimizer.param_groups for p in group["params"]}
+    named = patient.model.named_parameters()
+    missing = [name for name, p in named if p.requires_grad and id(p) not in held]
+    share = exam.sign("left-out-share", _shares(patient.model, missing)) or 0.0
+    if missing:
+        yield Finding(
+            "not-in-optimizer",
+            f"The optimizer does not hold {len(missing)} parameters ({share:.0%} of all weights): "
+            f"{_listed(missing)}.",
+            share,
+            (None, 0.0),
+            "They get gradients and are never updated. It happens when a layer is added, replaced or moved "
+            "to "
+            "another device after the optimizer was made, or kept in a plain list.",
+            Treatment(
+                "Make the optimizer after the model is complete, with all of its parameters.",
+                code="optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
+            ),
+            level="severe",
+            confidence=0.98,
+            stage="code",
+            layer=missing[0].rpartition(".")[0],
+        )
+
+
+def _symmetric(exam: Examination) -> Iterator[Finding]:
+    """Units with the same weights and the same gradients stay the same for ever."""
+    patient = exam.patient
+    subject = patient.subject(exam.batch)
+    matrices = {name: p for name, p in subject.parameters.items() if p.dim() >= 2 and p.shape[0] >= 2}
+    if not matrices:
+        return
+    with aside(patient.model, patient.seed, mode=False):
+        gradients = torch.autograd.grad(subject.loss(), list(matrices.values()), allow_unused=True)
+    twins = [
+        name
+        for (name, weight), gradient in zip(matrices.items(), gradients, strict=True)
+        if gradient is not None and _rows_agree(weight.detach()) and _rows_agree(gradient)
+    ]
+    if twins:
+        yield Finding(
+            "symmetric-init",
+            f"All units of {_listed(twins)} have the same weights and the same gradient.",
+            float(len(twins)),
+            (None, 0.0),
+            "They compute the same thing and are updated in the same way, so that the layer has one unit "
+            "however "
+            "wide it is.",
+            Treatment(
+                "Initialise weights at random; only biases may all be 0.",
+                {"init": "he"},
+                "torch.nn.init.kaiming_normal_(layer.weight)",
+            ),
+            level="severe",
+            confidence=0.97,
+            stage="code",
+            layer=twins[0].rpartition(".")[0],
+            course=("A7", "A8"),
+        )
+
+
+def _rows_agree(matrix: Tensor) -> bool:
+    rows = matrix.reshape(len(matrix), -1).double()
+    size = float(rows.abs().max())
+    return size > 0 and float((rows - rows[:1]).abs().max()) <= 1e-5 * size
+
+
+def _draws(exam: Examination) -> Iterator[Finding]:
+    """Does the model draw at random where it should not, or from generators that nobody seeds?"""
+    patient = exam.patient
+    subject = patient.subject(exam.batch.select(slice(0, 16)))
+    still = [_predicted(subject, patient.seed, mode=False, others=other) for other in (0, 0, 1)]
+    moving = [_predicted(subject, patient.seed, mode=True, others=other) for other in (0, 0, 1)]
+    if not (_equal(still[0], still[1]) and _equal(moving[0], moving[1])) or not (
+        _equal(still[0], still[2]) and _equal(moving[0], moving[2])
+    ):
+        yield Finding(
+            "uncontrolled-seed",
+            "With PyTorch's generator at the same seed, the same batch gives other outputs each time.",
+            1.0,
+            (None, 0.0),
+            "Something in the model draws from Python's or NumPy's generator, the clock or the system, so "
+            "that no "
+            "run can be repeated and comparisons see more noise than there is.",
+            Treatment(
+                "Draw with PyTorch, or from a generator of your own that you seed and save.",
+                code="mask = torch.rand_like(x) < 0.5  # not random.random()",
+            ),
+            confidence=0.95,
+            stage="code",
+        )
+        return
+    again = _predicted(subject, patient.seed + 1, mode=False, others=0)
+    if not _equal(still[0], again):
+        yield Finding(
+            "dropout-in-eval",
+            "In eval mode the same batch gives other outputs with another seed.",
+            1.0,
+            (None, 0.0),
+            "Something is drawn at random in eval mode too, usually F.dropout without "
+            "training=self.training; "
+            "predictions and test metrics are then those of a damaged network.",
+            Treatment(
+                "Tell functional dropout about the mode, or use a module.",
+                code="x = F.dropout(x, 0.5, training=self.training)",
+            ),
+            confidence=0.97,
+            stage="code",
+            course=("C1",),
+        )
+
+
+def _predicted(subject: Subject, seed: int, mode: bool, others: int) -> Tensor:
+    """Outputs with PyTorch's generator at a seed, and those of Python and NumPy at another."""
+    with aside(subject.model, seed, mode=mode), torch.no_grad():
+        random.seed(1234 + others)
+        numpy.random.seed(1234 + others)
+        return subject.outputs() if not subject.has_own_loss else subject.loss().reshape(1)
+
+
+def _equal(one: Tensor, two: Tensor) -> bool:
+    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
+
+
+def _loop(exam: Examination) -> Iterator[Finding]:
+    """What the user's own training step does, seen from its trial."""
+    if "step" not in exam.patient.given:
+        exam.leave_out("your training loop", "no step was given; pass step=… to have it examined")
+        return
+    history = exam.history
+    if history is None or not history.steps:
+        return
+    stale = exam.sign("stale-steps", history.stale / history.steps) or 0.0
+    if stale > 0.5:
+        yield Finding(
+            "no-zero-grad",
+            f"At {history.stale} of {history.steps} steps gradients were added to those of earlier steps.",
+            stale,
+            (None, 0.0),
+            "backward() adds to .grad: without zero_grad() each update follows the sum of all gradients so "
+            "far.",
+            Treatment(
+                "Clear gradients before each backward pass.",
+                code="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+            ),
+            level="severe",
+            confidence=0.98,
+            stage="code",
+        )
+    yield from _mode(exam)
+    yield from _clipping(exam)
+
+
+def _mode(exam: Examination) -> Iterator[Finding]:
+    history = exam.history
+    assert history is not None
+    share = exam.sign("eval-steps", history.evaluating / history.steps) or 0.0
+    minds = [n for n, m in exam.patient.model.named_modules() if _minds_the_mode(m)]
+    if share > 0.5 and minds:
+        yield Finding(
+            "train-eval-mode",
+            f"The model was in eval mode at {history.evaluating} of {history.steps} training steps, and "
+            f"{len(minds)} of its layers mind ({minds[0]} and others)."
+            if len(minds) > 1
+            else f"The model was in eval mode at {history.evaluating} of {history.steps} training steps, and "
+            f"{minds[0]} minds.",
+            share,
+            (None, 0.0),
+            "Batch norm then uses running statistics that nobody updates, and dropout does nothing. It "
+            "happens "
+            "when an evaluation in between switches to eval() and nothing switches back.",
+            Treatment("Call model.train() before each training step or epoch.", code="model.train()"),
+            confidence=0.97,
+            stage="code",
+            course=("J1",),
+        )
+
+
+def _minds_the_mode(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.track_running_stats
+    rate = getattr(module, "p", getattr(module, "rate", 0.0))
+    return "drop" in type(module).__name__.lower() and isinstance(rate, float) and rate > 0
+
+
+def _clipping(exam: Examination) -> Iterator[Finding]:
+    history = exam.history
+    assert history is not None
+    pairs = [(a, b) for a, b in zip(history.applied, history.arising, strict=False) if b > 0]
+    if len(pairs) < 5:
+        return
+    factors = [applied / arising for applied, arising in pairs]
+    clipped = sum(factor < 0.98 for factor in factors) / len(factors)
+    factor = exam.sign("clipped-factor", statistics.median(factors)) or 0.0
+    exam.sign("clipped-share", clipped)
+    if clipped > 0.9 and ranges.too_low("clipped-factor", factor):
+        yield Finding(
+            "always-clipping",
+            f"The gradient is clipped at {clipped:.0%} of the steps, to {factor:.2g} of its size.",
+            factor,
+            ranges.healthy("clipped-factor"),
+            "Clipping is meant for rare large gradients. At every step it takes the size of the gradient "
+            "away and "
+            "leaves a fixed step length, so that the learning rate no longer means what it says.",
+            Treatment(
+                "Raise the limit to about twice the median gradient norm, "
+                f"{2 * statistics.median(b for _, b in pairs):.2g}, or lower the learning rate instead.",
+                {"clip": {"name": "norm", "limit": round(2 * statistics.median(b for _, b in pairs), 2)}},
+                "torch.nn.utils.clip_grad_norm_(model.parameters(), "
+                f"{2 * statistics.median(b for _, b in pairs):.2g})",
+            ),
+            confidence=0.9,
+            stage="code",
+            course=("I9",),
+        )
+
+
+def _schedule(exam: Examination) -> Iterator[Finding]:
+    factors = exam.patient.factors
+    if not factors:
+        exam.leave_out("the schedule", "none was given")
+        return
+    peak, total = max(factors), len(factors)
+    exam.sign("schedule-peak", peak)
+    place = factors.index(peak)
+    alive = exam.sign("schedule-alive", sum(f > 0.01 * max(peak, 1e-12) for f in factors) / total) or 0.0
+    if peak > 0 and ranges.too_low("schedule-peak", peak) and place > 0.9 * total:
+        yield Finding(
+            "schedule-never-peaks",
+            f"The learning rate still rises when training ends, at {peak:.0%} of what it was meant to reach.",
+            peak,
+            ranges.healthy("schedule-peak"),
+            "The warm-up is longer than training, often because it was counted in steps for a longer run or "
+            "the "
+            "scheduler is stepped by epoch.",
+            Treatment(
+                f"Warm up over a twentieth of training: {max(1, total // 20)} of {total} steps.",
+                {"schedule": {"name": "cosine", "warmup": "5%"}},
+                f"torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr, total_steps={total}, "
+                "pct_start=0.05)",
+            ),
+            confidence=0.95,
+            stage="code",
+            course=("F8", "F10"),
+        )
+    if ranges.too_low("schedule-alive", alive):
+        yield Finding(
+            "schedule-dead",
+            f"The learning rate is under a hundredth of its peak for {1 - alive:.0%} of training.",
+            alive,
+            ranges.healthy("schedule-alive"),
+            "It decays far too fast, often because a decay that was meant for epochs is applied at every "
+            "step; "
+            "most of the training changes nothing.",
+            Treatment(
+                "Let the decay last as long as training, as one cosine cycle does.",
+                {"schedule": "cosine"},
+                f"torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max={total})",
+            ),
+            confidence=0.95,
+            stage="code",
+            course=("F9",),
+        )
+
+
+def _decay(exam: Examination) -> Iterator[Finding]:
+    patient = exam.patient
+    if "optimizer" not in patient.given or patient.optimizer is None:
+        return
+    optimizer = patient.optimizer
+    kind = type(optimizer).__name__
+    norms = {
+        id(p) for m in patient.model.modules() if isinstance(m, NORMS) or _is_norm(m) for p in m.parameters()
+    }
+    pull = 0.0
+    for group in optimizer.param_groups:
+        decay = float(group.get("weight_decay", 0.0) or 0.0)
+        if any(id(p) in norms for p in group["params"]):
+            pull = max(pull, decay * float(group["lr"]) * patient.total_steps)
+    exam.sign("norm-decay", pull)
+    if ranges.too_high("norm-decay", pull):
+        yield Finding(
+            "decay-on-norms",
+            f"Weight decay pulls the gains of normalisation layers to 0 as well (strength {pull:.2g} over "
+            "training).",
+            pull,
+            ranges.healthy("norm-decay"),
+            "A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation makes "
+            "irrelevant, not for gains and biases.",
+            Treatment(
+                "Give gains and biases a parameter group without decay.",
+                {"exempt_from_decay": ["bias", "norm"]},
+                "plain = [p for p in model.parameters() if p.dim() < 2]\n"
+                "optimizer = torch.optim.AdamW([{'params': matrices}, "
+                "{'params': plain, 'weight_decay': 0.0}])",
+            ),
+            confidence=0.85,
+            stage="code",
+            course=("I7",),
+        )
+    own = isinstance(optimizer, RuleOptimizer)
+    if kind in (ADAPTIVE_RULES if own else ADAPTIVE_WITH_L2):
+        yield from _l2(exam, optimizer, kind)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower() and not list(module.children())
+
+
+def _l2(exam: Examination, optimizer: torch.optim.Optimizer, kind: str) -> Iterator[Finding]:
+    key = "l2" if isinstance(optimizer, RuleOptimizer) else "weight_decay"
+    strength = max(float(group.get(key, 0.0) or 0.0) for group in optimizer.param_groups)
+    exam.sign("adaptive-l2", strength)
+    decoupled = any(group.get("decoupled_weight_decay", False) for group in optimizer.param_groups)
+    if not strength or decoupled:
+        return
+    rate = float(optimizer.param_groups[0]["lr"])
+    yield Finding(
+        "l2-with-adaptive",
+        f"{kind} is given weight_decay={strength:g}, which it adds to the gradient.",
+        strength,
+        (None, 0.0),
+        "An adaptive method divides it by the gradient's size again: weights with small gradients are "
+        "decayed "
+        "most, those with large ones hardly. That is not weight decay.",
+        Treatment(
+            "Use decoupled decay, AdamW, with a decay of about 0.01.",
+            {"optimizer": {"name": "adamw", "lr": rate, "weight_decay": 0.01}},
+            f"torch.optim.AdamW(model.parameters(), lr={rate:g}, weight_decay=0.01)",
+        ),
+        level="warning" if strength > max(ranges.high("adaptive-l2"), HARMLESS_L2) else "note",
+        confidence=0.85,
+        stage="code",
+        course=("I7",),
+    )
+
+
+def _small_batches(exam: Examination) -> Iterator[Finding]:
+    patient = exam.patient
+    norms = [
+        name
+        for name, module in patient.model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
+    if not norms:
+        return
+    size = exam.sign("batch-norm-examples", float(patient.train.batch_size)) or 0.0
+    if ranges.too_low("batch-norm-examples", size):
+        yield Finding(
+            "batchnorm-small-batch",
+            f"Batch norm ({norms[0]} and {len(norms) - 1} more) takes its statistics from {size:.0f} "
+            "examples.",
+            size,
+            ranges.healthy("batch-norm-examples"),
+            "So few examples make mean and variance a lottery: each example's output depends on its "
+            "companions, and "
+            "the running statistics fit none of the batches.",
+            Treatment(
+                "Use group or layer norm, or larger batches.",
+                {"model.norm": "group"},
+                "torch.nn.GroupNorm(8, channels)",
+            ),
+            confidence=0.9,
+            stage="code",
+            layer=norms[0],
+            course=("J3",),
+        )

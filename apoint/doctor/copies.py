@@ -1,0 +1,58 @@
+"""A copy of a model and its optimizer to experiment on; the originals are never touched."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from apoint.errors import UsageError
+
+
+class CannotCopyError(UsageError):
+    """A model or an optimizer that cannot be copied, with the reason."""
+
+
+def copied(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None
+) -> tuple[nn.Module, torch.optim.Optimizer | None]:
+    """Both, copied together, so that the copy of the optimizer moves the copy of the model."""
+    for parameter in model.parameters():
+        if not parameter.is_leaf:
+            raise CannotCopyError(
+                "a parameter of the model is the result of a computation, and cannot be copied"
+            )
+    gradients = [parameter.grad for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = None
+    try:
+        twin, other = copy.deepcopy((model, optimizer))
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotCopyError(f"the model cannot be copied: {reason}") from error
+    finally:
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+    if other is not None:
+        # A scheduler replaces `step` by a wrapper that holds on to the optimizer it was made for.
+        other.__dict__.pop("step", None)
+    return twin, other
+
+
+def scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply every learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+
+
+def rates(optimizer: torch.optim.Optimizer | None) -> list[float]:
+    """The learning rates of all groups."""
+    return [] if optimizer is None else [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def default_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
+    """What to experiment with where nothing was given: AdamW at 1e-3; None for a model without weights."""
+    weights: list[Any] = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(weights, lr=1e-3, weight_decay=0.0) if weights else None

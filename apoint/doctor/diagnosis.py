@@ -1,0 +1,124 @@
+"""The examination as a whole: stage after stage, cheap before dear, and what explains what.
+
+A finding that follows from an earlier one is set aside with it; once something severe is found, trials that
+would
+only show its consequences are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from apoint.doctor import code, data, flow, learning, outcome, start
+from apoint.doctor.causes import explains
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import STAGES, Finding
+from apoint.doctor.patient import Patient
+from apoint.errors import ApointError
+from apoint.probes import Reading
+
+Stage = Callable[[Examination], Iterator[Finding]]
+EXAMINATIONS: dict[str, Stage] = {
+    "data": data.examine,
+    "loss": start.examine,
+    "code": code.examine,
+    "signal": flow.examine_signal,
+    "gradients": flow.examine_gradients,
+    "optimisation": learning.examine,
+    "generalisation": outcome.examine,
+}
+assert tuple(EXAMINATIONS) == STAGES
+
+
+@dataclass
+class Diagnosis:
+    """What an examination found.
+
+    Attributes:
+        findings: What is wrong, the most probable cause first.
+        follows: What was seen as well and follows from one of these, with the code that explains it.
+        signs: The evidence: every number that was looked at, by name.
+        places: The layers that signs were seen in.
+        readings: What probes measured.
+        unchecked: What was not looked at, with the reason.
+        curves: What the short trainings gave, for drawing: losses, and by layer gradients and updates.
+        seconds: How long each stage took.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    follows: list[tuple[Finding, str]] = field(default_factory=list)
+    signs: dict[str, float] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def diagnose(
+    patient: Patient, quick: bool = False, thorough: bool = False, say: Callable[[str], None] | None = None
+) -> Diagnosis:
+    """Examine a patient.
+
+    Args:
+        patient: The patient.
+        quick: Leave out what takes long.
+        thorough: Gather all evidence even where something severe was found, as calibration needs it.
+        say: Called with what is being looked at.
+    """
+    exam = Examination(patient, quick, thorough, say)
+    found: list[Finding] = []
+    seconds: dict[str, float] = {}
+    for name, examine in EXAMINATIONS.items():
+        if _settled(found) and name in ("optimisation", "generalisation") and not thorough:
+            cause = next(finding.code for finding in found if finding.level == "severe")
+            exam.leave_out(f"the stage {name}", f"{cause} explains what would be seen there; mend it first")
+            continue
+        begin = time.perf_counter()
+        found += _stage(exam, name, examine)
+        seconds[name] = time.perf_counter() - begin
+    findings, follows = explained(found)
+    return Diagnosis(
+        findings, follows, exam.signs, exam.places, exam.readings, exam.unchecked, exam.curves(), seconds
+    )
+
+
+def _stage(exam: Examination, name: str, examine: Stage) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(examine(exam))  # what was found before an error is kept
+    except ApointError as error:
+        exam.leave_out(f"the stage {name}" if not found else f"the rest of the stage {name}", str(error))
+    return found
+
+
+def _settled(found: list[Finding]) -> bool:
+    return any(finding.level == "severe" for finding in found)
+
+
+def explained(found: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+    """Findings that stand for themselves, the most probable cause first, and those that follow from them."""
+    roots: list[Finding] = []
+    follows: list[tuple[Finding, str]] = []
+    ordered = sorted(found, key=lambda one: (one.level == "note", STAGES.index(one.stage), -one.confidence))
+    for place, finding in enumerate(ordered):
+        causes = [other for number, other in enumerate(ordered) if number != place and other.level != "note"]
+        by = next((other.code for other in causes if _is_cause(other, finding)), None)
+        if by is not None:
+            follows.append((finding, by))
+        elif finding.code not in [root.code for root in roots]:
+            roots.append(finding)
+    return roots, follows
+
+
+def _is_cause(cause: Finding, effect: Finding) -> bool:
+    """Whether one finding explains another; where each could explain the other, the earlier stage does."""
+    if not explains(cause.code, effect.code):
+        return False
+    mutual = explains(effect.code, cause.code)
+    earlier = STAGES.index(cause.stage) < STAGES.index(effect.stage)
+    same = STAGES.index(cause.stage) == STAGES.index(effect.stage)
+    return not mutual or earlier or (same and cause.confidence > effect.confidence)

@@ -1,0 +1,172 @@
+"""An examination: what was looked at so far, what was seen, what could not be looked at.
+
+Each kind of evidence is gathered once, when somebody asks for it, so that cheap looks come before dear ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from apoint.doctor.copies import CannotCopyError
+from apoint.doctor.patient import Patient
+from apoint.doctor.trial import UPDATES_EVERY, History, trial
+from apoint.errors import UsageError
+from apoint.probes import Batch, Reading
+from apoint.registry import registry
+
+T = TypeVar("T")
+MOST_EXAMPLES = 256
+
+
+class Examination:
+    """What is known of a patient.
+
+    Args:
+        patient: The patient.
+        quick: Whether to leave out what takes long.
+        thorough: Whether to gather evidence even where nothing asks for it, as calibration needs it.
+        say: Called with what is being looked at.
+
+    Attributes:
+        signs: The evidence: a number for each sign by its name.
+        places: Where a sign was seen, if it concerns one layer.
+        readings: What probes measured.
+        unchecked: What was not looked at, each with the reason.
+    """
+
+    def __init__(
+        self,
+        patient: Patient,
+        quick: bool = False,
+        thorough: bool = False,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.patient, self.quick, self.thorough = patient, quick, thorough
+        self.say = say or (lambda sentence: None)
+        self.signs: dict[str, float] = {}
+        self.places: dict[str, str] = {}
+        self.readings: dict[str, Reading] = {}
+        self.unchecked: dict[str, str] = {}
+        self._at_rate: dict[float, History | None] = {}
+
+    def sign(self, name: str, value: float | None, layer: str = "") -> float | None:
+        """Note a sign; None is not noted."""
+        if value is not None and not math.isnan(value):
+            self.signs[name] = float(value)
+            if layer:
+                self.places[name] = layer
+        return value
+
+    def leave_out(self, what: str, why: str) -> None:
+        """Note that something was not looked at."""
+        self.unchecked.setdefault(what, why)
+
+    def measured(self, probe: str, model: Any = None, batch: Batch | None = None, **settings: Any) -> Reading:
+        """The reading of a probe, on the patient's model and a batch of some size by default."""
+        patient = self.patient
+        everything = {
+            "model": model or patient.model,
+            "batch": batch or self.batch,
+            "loss": patient.loss,
+            "test": None if patient.test is None else patient.test.some(MOST_EXAMPLES, patient.seed),
+            "optimizer": patient.optimizer,
+        }
+        supplied = {name: everything[name] for name in registry("probe")[probe].supplied}
+        reading: Reading = registry("probe").build({"name": probe, **settings}, **supplied)
+        return reading
+
+    def reading(self, probe: str, **settings: Any) -> Reading:
+        """The reading of a probe on the patient as it is, kept for the report."""
+        if probe not in self.readings:
+            self.readings[probe] = self.measured(probe, **settings)
+        return self.readings[probe]
+
+    def curves(self) -> dict[str, Any]:
+        """What the trials that were made gave, for drawing."""
+        made = {"as it is": self.__dict__.get("history"), "with a warm-up": self.__dict__.get("warmed")}
+        made |= {f"learning rate × {factor:g}": trial for factor, trial in sorted(self._at_rate.items())}
+        made["one batch, again and again"] = self.__dict__.get("memorised")
+        losses = {title: list(trial.losses) for title, trial in made.items() if trial is not None}
+        history = self.__dict__.get("history")
+        if history is None:
+            return {"losses": losses}
+        steps = list(range(0, history.steps, UPDATES_EVERY))
+        by_layer = {"gradients": dict(history.gradients), "updates": dict(history.updates)}
+        return {"losses": losses, "steps": steps, "rates": list(history.rates), **by_layer}
+
+    # -- evidence ----------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def batch(self) -> Batch:
+        """Training examples to measure on: a batch of training, or more where those are few."""
+        train = self.patient.train
+        return train.some(min(len(train), max(64, train.batch_size), MOST_EXAMPLES), self.patient.seed)
+
+    @functools.cached_property
+    def trainable(self) -> bool:
+        """Whether there is anything to train and it can be copied."""
+        if self.patient.optimizer is None or not any(
+            p.requires_grad for p in self.patient.model.parameters()
+        ):
+            self.leave_out("training", "the model has no parameter that could be trained")
+            return False
+        return True
+
+    @functools.cached_property
+    def trial_steps(self) -> int:
+        """How long trials are."""
+        return min(40 if self.quick else 120, self.patient.total_steps)
+
+    @functools.cached_property
+    def history(self) -> History | None:
+        """A trial as the patient trains."""
+        self.say("a short training")
+        return self._trial(self.trial_steps)
+
+    def at_rate(self, factor: float) -> History | None:
+        """The same with the learning rate times a factor."""
+        if factor not in self._at_rate:
+            self.say(f"the same with {factor:g} times the learning rate")
+            self._at_rate[factor] = self._trial(self.trial_steps, rate=factor)
+        return self._at_rate[factor]
+
+    @functools.cached_property
+    def warmed(self) -> History | None:
+        """The same with a warm-up over half of the trial."""
+        self.say("the same with a warm-up")
+        return self._trial(self.trial_steps, warmup=max(2, self.trial_steps // 2))
+
+    def _trial(self, steps: int, **settings: Any) -> History | None:
+        if not self.trainable:
+            return None
+        try:
+            return trial(self.patient, steps, **settings)
+        except CannotCopyError as error:
+            self.leave_out("training", str(error))
+            return None
+
+    @functools.cached_property
+    def memorised(self) -> History | None:
+        """A trial on one small batch, with an optimizer of our own: can it be learnt by heart?"""
+        self.say("learning one batch by heart")
+        train = self.patient.train
+        batch = train.some(min(16, train.batch_size), self.patient.seed)
+        steps = 60 if self.quick else 150
+        best: History | None = None
+        for rate in (3e-3, 3e-4):
+            weights = [p for p in self.patient.model.parameters() if p.requires_grad]
+            optimizer = torch.optim.Adam(weights, lr=rate)
+            try:
+                made = self._trial(steps, batch=batch, optimizer=optimizer, own_step=False)
+            except UsageError as error:
+                self.leave_out("learning one batch by heart", str(error))
+                return None
+            if made is None or (best is not None and made.best >= best.best):
+                continue
+            best = made
+        return best

@@ -1,0 +1,109 @@
+"""A finding: what is wrong, where, how far from healthy, why, and the change to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["note", "warning", "severe"]
+"""Note: worth knowing, training may be well. Warning: training is worse for it. Severe: it cannot work so."""
+STAGES = ("data", "loss", "code", "signal", "gradients", "optimisation", "generalisation")
+"""The order in which an experienced engineer looks: what comes first can explain what comes after."""
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What to change.
+
+    Attributes:
+        words: The change in a sentence.
+        recipe: The change as dotted paths of a recipe with their new values, ready for `apoint compare`.
+        code: The change as lines of PyTorch.
+    """
+
+    words: str
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+
+    @property
+    def command(self) -> str:
+        """The comparison that would test it, for a recipe file `base.yaml`; empty if no recipe can say it."""
+        changes = " ".join(f"--change {path}={_written(value)}" for path, value in self.recipe.items())
+        return f"apoint compare base.yaml {changes}" if changes else ""
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def _written(value: Any) -> str:
+    text = (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+    return f"'{text}'" if any(mark in text for mark in " {}[],:") else text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a model, its data or its training.
+
+    Attributes:
+        code: A stable word for it, such as `dead-units`.
+        symptom: What was seen, in a sentence with the number.
+        value: The number.
+        healthy: The range in which it lies for healthy trainings, (low, high).
+        cause: Why that happens and what it does.
+        treatment: What to change.
+        level: How bad it is.
+        confidence: How sure the doctor is, from 0 to 1.
+        stage: At which stage of the examination it was seen.
+        layer: The layer it concerns; empty if it is the whole.
+        course: The items of the course behind it.
+        unit: The unit of the value.
+    """
+
+    code: str
+    symptom: str
+    value: float
+    healthy: tuple[float | None, float | None]
+    cause: str
+    treatment: Treatment
+    level: Level = "warning"
+    confidence: float = 0.9
+    stage: str = ""
+    layer: str = ""
+    course: tuple[str, ...] = ()
+    unit: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.layer}" if self.layer else ""
+        return f"{self.code}{where}: {self.symptom} {self.cause} {self.treatment}"
+
+    @property
+    def healthy_words(self) -> str:
+        """The healthy range in words."""
+        low, high = self.healthy
+        if low is None and high is None:
+            return ""
+        if low is None:
+            return f"healthy: at most {high:.3g}"
+        if high is None:
+            return f"healthy: at least {low:.3g}"
+        return f"healthy: {low:.3g} to {high:.3g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        from apoint.probes.reading import plain
+
+        kept = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "treatment"}
+        treatment = {
+            "words": self.treatment.words,
+            "recipe": plain(dict(self.treatment.recipe)),
+            "code": self.treatment.code,
+            "command": self.treatment.command,
+        }
+        return {**kept, "treatment": treatment}

@@ -1,0 +1,315 @@
+"""Fourth and fifth stage: the signal on its way forwards and the gradient on its way back, before training.
+
+Signs: `forward-growth`, `spread-growth`, `backward-growth` (e-folds from the first layer to the last),
+`forward-slope`, `backward-slope` (per layer), `dead-share`, `saturated-share`, `gradient-agreement`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+
+from apoint.doctor import ranges
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import Finding, Treatment
+from apoint.probes import Reading, aside
+
+
+def examine_signal(exam: Examination) -> Iterator[Finding]:
+    """Findings on the signal."""
+    reading = exam.reading("signal")
+    if reading.value is None:
+        exam.leave_out("the signal through depth", reading.how)
+    else:
+        _note_growth(exam, reading)
+        yield from _finite(exam, reading)
+        yield from _forward(exam, reading)
+    yield from _dead(exam)
+    yield from _saturated(exam)
+
+
+def _note_growth(exam: Examination, reading: Reading) -> None:
+    """Growth over the hidden layers; the last layer's scale is judged by the loss at the start."""
+    table = reading.details["operations"]
+    last = max(table["depth"])
+    hidden = [i for i, kind in enumerate(table["kind"]) if kind == "linear" and table["depth"][i] < last]
+    squares = [None if norm is None else norm**2 for norm in table["gradient_norm"]]
+    columns = {"forward": table["second_moment"], "spread": table["spread"], "backward": squares}
+    for name, values in columns.items():
+        found = slope_and_growth([(table["depth"][i], values[i]) for i in hidden])
+        if found is not None:
+            exam.sign(f"{name}-slope", found[0])
+            exam.sign(f"{name}-growth", found[1])
+
+
+def slope_and_growth(points: list[tuple[int, float | None]]) -> tuple[float, float] | None:
+    """The slope of the logarithm over depth by least squares, and that times the depth; None if undefined."""
+    known = [(depth, math.log(max(value, 1e-300))) for depth, value in points if value is not None]
+    known = [(depth, value) for depth, value in known if math.isfinite(value)]
+    depths = [depth for depth, _ in known]
+    if len(set(depths)) < 2:
+        return None
+    slope = statistics.linear_regression(depths, [value for _, value in known]).slope
+    return slope, slope * (max(depths) - min(depths))
+
+
+def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
+    """The first operation whose output is not finite."""
+    table = reading.details["operations"]
+    for name, value in zip(table["name"], table["second_moment"], strict=True):
+        if not math.isfinite(value):
+            yield Finding(
+                "non-finite",
+                f"The output of {name} is not finite on finite inputs.",
+                math.inf if math.isnan(value) else value,
+                (None, None),
+                "A logarithm or root of a negative number, a division by 0, or numbers too large for their "
+                "type.",
+                Treatment(
+                    "Bound what goes in: add a small constant under roots and in denominators, use "
+                    "log_softmax in "
+                    "place of log(softmax), clamp exponents.",
+                    code="x = torch.log(x.clamp_min(1e-6))",
+                ),
+                level="severe",
+                confidence=0.97,
+                stage="signal",
+                layer=name,
+            )
+            return
+
+
+def _forward(exam: Examination, reading: Reading) -> Iterator[Finding]:
+    growth, slope = exam.signs.get("forward-growth"), exam.signs.get("forward-slope")
+    spread, back = exam.signs.get("spread-growth"), exam.signs.get("backward-growth")
+    if growth is None or slope is None:
+        return
+    bounded = any(value is not None for value in reading.details["operations"]["saturation"])
+    if ranges.too_high("forward-growth", growth):
+        yield _growing(growth, slope, reading)
+    elif ranges.too_low("forward-growth", growth):
+        yield _shrinking(growth, slope, reading, "forward-growth")
+    elif ranges.too_low("spread-growth", spread) and not (
+        bounded and ranges.too_high("backward-growth", back)
+    ):
+        yield _shrinking(spread or 0.0, exam.signs["spread-slope"], reading, "spread-growth")
+    elif ranges.too_high("forward-slope", slope) or ranges.too_low("forward-slope", slope):
+        yield _wrong_gain(slope)
+
+
+def _fold(efolds: float) -> str:
+    return f"{math.exp(min(abs(efolds), 600)):.2g}"
+
+
+def _growing(growth: float, slope: float, reading: Reading) -> Finding:
+    return Finding(
+        "exploding-signal",
+        f"The signal's square grows {_fold(growth)} times from the first layer to the last, "
+        f"{_fold(slope)} times with each layer.",
+        growth,
+        ranges.healthy("forward-growth"),
+        "Weights are larger than the activation allows: the outputs are huge and so are the gradients, and "
+        "the first "
+        "steps throw the network far away.",
+        Treatment(
+            "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), or normalise.",
+            {"init": "he"},
+            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+        ),
+        level="severe",
+        confidence=0.95,
+        stage="signal",
+        course=("A6", "A8"),
+        unit="e-folds",
+    )
+
+
+def _shrinking(growth: float, slope: float, reading: Reading, sign: str) -> Finding:
+    what = "signal's square" if sign == "forward-growth" else "difference between examples (squared)"
+    return Finding(
+        "vanishing-signal",
+        f"The {what} shrinks {_fold(growth)} times from the first layer to the last, "
+        f"{_fold(slope)} times with each layer.",
+        growth,
+        ranges.healthy(sign),
+        "The last layers see next to nothing of the input, and the first ones get next to no gradient.",
+        Treatment(
+            "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), add skip "
+            "connections, or "
+            "normalise.",
+            {"init": "he"},
+            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+        ),
+        level="severe",
+        confidence=0.95,
+        stage="signal",
+        course=("A6", "A8"),
+        unit="e-folds",
+    )
+
+
+def _wrong_gain(slope: float) -> Finding:
+    return Finding(
+        "wrong-gain",
+        f"With each layer the signal's square changes {math.exp(slope):.2f} times.",
+        slope,
+        ranges.healthy("forward-slope"),
+        "The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, with "
+        "n inputs. "
+        "A few layers bear it, many do not.",
+        Treatment(
+            "Initialise with the gain of the activation.",
+            {"init": "he"},
+            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+        ),
+        confidence=0.8,
+        stage="signal",
+        course=("A8", "A9"),
+        unit="per layer",
+    )
+
+
+def _dead(exam: Examination) -> Iterator[Finding]:
+    reading = exam.reading("dead-units")
+    if reading.value is None:
+        exam.leave_out("dead units", reading.how)
+        return
+    table = reading.details["activations"]
+    worst, layer = _largest(table["name"], table["dead"])
+    exam.sign("dead-share", worst, layer)
+    if ranges.too_high("dead-share", worst):
+        yield Finding(
+            "dead-units",
+            f"{worst:.0%} of the units of {layer} give no gradient on any example.",
+            worst,
+            ranges.healthy("dead-share"),
+            "A ReLU whose input is always negative outputs 0 and passes no gradient back: nothing will wake "
+            "it. Large "
+            "negative biases or one step that was too large do this.",
+            Treatment(
+                "Start biases at 0, lower the learning rate, or use an activation with a slope on both "
+                "sides.",
+                {"model.activation": "leaky-relu"},
+                "torch.nn.init.zeros_(layer.bias)  # or torch.nn.LeakyReLU(0.01)",
+            ),
+            # A layer that is dead as a whole is why nothing comes after it, not the other way round.
+            confidence=0.97 if worst > 0.9 else 0.9,
+            stage="signal",
+            layer=layer,
+            course=("A5",),
+        )
+
+
+def _largest(names: list[str], values: list[float | None]) -> tuple[float, str]:
+    known = [(value, name) for name, value in zip(names, values, strict=True) if value is not None]
+    return max(known, default=(0.0, ""))
+
+
+def _saturated(exam: Examination) -> Iterator[Finding]:
+    reading = exam.reading("signal")
+    table = reading.details.get("operations", {})
+    if not table or not any(value is not None for value in table["saturation"]):
+        return
+    worst, layer = _largest(table["name"], table["saturation"])
+    exam.sign("saturated-share", worst, layer)
+    if ranges.too_high("saturated-share", worst):
+        yield Finding(
+            "saturation",
+            f"{worst:.0%} of the inputs of {layer} lie where it is all but flat.",
+            worst,
+            ranges.healthy("saturated-share"),
+            "A sigmoid or tanh far from 0 has no slope: its units hardly react and pass hardly any gradient "
+            "back.",
+            Treatment(
+                "Initialise with smaller weights (Glorot), normalise before the activation, or use ReLU.",
+                {"init": "glorot"},
+                "torch.nn.init.xavier_normal_(layer.weight)",
+            ),
+            confidence=0.9,
+            stage="signal",
+            layer=layer,
+            course=("A4", "A7"),
+        )
+
+
+def examine_gradients(exam: Examination) -> Iterator[Finding]:
+    """Findings on gradients."""
+    growth = exam.signs.get("backward-growth")
+    if growth is not None and ranges.too_high("backward-growth", growth):
+        yield _gradient("vanishing-gradient", growth, "shrinks")
+    elif growth is not None and ranges.too_low("backward-growth", growth):
+        yield _gradient("exploding-gradient", growth, "grows")
+    yield from _noise(exam)
+
+
+def _gradient(code: str, growth: float, verb: str) -> Finding:
+    smaller = code == "vanishing-gradient"
+    return Finding(
+        code,
+        f"The gradient's square {verb} {_fold(growth)} times on its way back from the last layer to the "
+        "first.",
+        growth,
+        ranges.healthy("backward-growth"),
+        "Each layer multiplies it by the slope of its activation (at most 1/4 for a sigmoid) and its "
+        "weights: the "
+        "first layers "
+        + ("hardly learn." if smaller else "are thrown about by steps that suit the last ones."),
+        Treatment(
+            "Use ReLU or GELU in place of sigmoids, the matching initialisation, skip connections or "
+            "normalisation.",
+            {"model.activation": "relu", "init": "he"},
+            "x = x + block(norm(x))",
+        ),
+        level="severe",
+        confidence=0.9,
+        stage="gradients",
+        course=("A4",),
+        unit="e-folds",
+    )
+
+
+def _noise(exam: Examination) -> Iterator[Finding]:
+    """How far the gradients of different batches point the same way."""
+    agreement = gradient_agreement(exam)
+    exam.sign("gradient-agreement", agreement)
+    if agreement is not None and ranges.too_low("gradient-agreement", agreement):
+        size = exam.patient.train.batch_size
+        yield Finding(
+            "noisy-gradient",
+            f"Gradients of different batches of {size} have a cosine of {agreement:.2f} with one another.",
+            agreement,
+            ranges.healthy("gradient-agreement"),
+            "Most of each step is noise of the choice of examples; training is a random walk with a small "
+            "drift.",
+            Treatment(
+                "Take larger batches, or lower the learning rate as much as they are too small.",
+                {"batch_size": 4 * size},
+                f"loader = DataLoader(dataset, batch_size={4 * size}, shuffle=True)",
+            ),
+            confidence=0.7,
+            stage="gradients",
+            course=("F4", "C4"),
+        )
+
+
+def gradient_agreement(exam: Examination, number: int = 6) -> float | None:
+    """The mean cosine between the gradients of several batches, at the start."""
+    patient = exam.patient
+    subject = patient.subject()
+    if not subject.parameters:
+        return None
+    rows = []
+    with aside(patient.model, patient.seed, mode=True):
+        for batch in islice(patient.train.batches(patient.seed), number):
+            gradients = torch.autograd.grad(
+                subject.loss(batch), list(subject.parameters.values()), allow_unused=True
+            )
+            flat = torch.cat([g.flatten() for g in gradients if g is not None]).double()
+            rows.append(flat / flat.norm().clamp_min(1e-300))
+    cosines = torch.stack(rows) @ torch.stack(rows).T
+    value = float((cosines.sum() - cosines.trace()) / (number * (number - 1)))
+    return value if math.isfinite(value) else None

@@ -1,0 +1,261 @@
+"""Sixth stage: does it learn, and would it learn better with another rate? Answered by short trainings on
+copies.
+
+Signs: `loss-drop`, `update-ratio`, `slower-advantage`, `faster-advantage`, `warmup-advantage`,
+`memorised-loss`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from apoint.doctor import ranges
+from apoint.doctor.copies import rates
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.trial import History
+
+CLEAR = 0.1  # share of the first loss by which another learning rate is clearly better
+
+
+def examine(exam: Examination) -> Iterator[Finding]:
+    """Findings on optimisation, the cheapest trial first."""
+    history = exam.history
+    if history is None:
+        return
+    if not history.steps and history.ended:
+        exam.leave_out("training", history.ended)
+        return
+    _note(exam, history)
+    if exam.thorough:
+        exam.sign("faster-advantage", _advantage(history, exam.at_rate(10.0)))
+        exam.sign("warmup-advantage", _advantage(history, exam.warmed))
+    found = list(_too_high(exam, history))
+    found = found or list(_too_low(exam, history))
+    yield from found
+    if not found:
+        yield from _broken(history)
+    yield from _memory(exam)
+
+
+def _note(exam: Examination, history: History) -> None:
+    exam.sign("loss-drop", _drop(history))
+    ratios = [statistics.median(values) for values in history.updates.values() if _known(values)]
+    finite = [ratio for ratio in ratios if math.isfinite(ratio) and ratio > 0]
+    exam.sign("update-ratio", math.log10(statistics.median(finite)) if finite else None)
+
+
+def _known(values: list[float]) -> bool:
+    return bool(values) and all(not math.isnan(value) for value in values)
+
+
+def _scale(history: History) -> float:
+    return max(abs(history.first), 1e-12) if math.isfinite(history.first) else 1.0
+
+
+def _drop(history: History) -> float:
+    """The share of the first loss that is gone; -1 if training diverged."""
+    return -1.0 if not math.isfinite(history.last) else (history.first - history.last) / _scale(history)
+
+
+def _advantage(base: History, other: History | None) -> float | None:
+    """How much lower the other ends, as a share of the first loss; 1 where only this one diverges."""
+    if other is None:
+        return None
+    if not math.isfinite(other.last):
+        return -1.0
+    if not math.isfinite(base.last):
+        return max(0.0, 1.0 + _drop(other))
+    return (base.last - other.last) / _scale(base)
+
+
+def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
+    gain = exam.sign("slower-advantage", _advantage(history, exam.at_rate(0.1)))
+    if gain is None:
+        return
+    if not ranges.too_high("slower-advantage", gain) and ranges.too_low("loss-drop", _drop(history)):
+        gain = _furthest(exam, history, (1e-2, 1e-3, 1e-4), gain)  # a tenth may be too high as well
+    if not ranges.too_high("slower-advantage", gain):
+        return
+    warm = None
+    if not _warms_up(exam):
+        warm = exam.sign("warmup-advantage", _advantage(history, exam.warmed))
+    (factor, slower), warmed = _best(exam, (0.1, 1e-2, 1e-3)), exam.warmed if warm is not None else None
+    assert slower is not None
+    ended = (
+        f"training diverges ({history.ended})" if history.ended else f"the loss ends at {history.last:.3g}"
+    )
+    if (
+        warmed is not None
+        and math.isfinite(warmed.last)
+        and warmed.last <= slower.last + 0.02 * _scale(history)
+    ):
+        yield _no_warmup(history, warmed, ended, float(warm or 0.0))
+        return
+    rate = rates(exam.patient.optimizer)[0]
+    yield Finding(
+        "lr-too-high",
+        f"With the learning rate of {rate:g} {ended}; with {rate * factor:g} at {slower.last:.3g}, after "
+        f"{slower.steps} steps from the same start.",
+        gain,
+        ranges.healthy("slower-advantage"),
+        "Steps are longer than the loss is smooth: each one overshoots what the last one gained.",
+        Treatment(
+            f"Take a learning rate of {rate * factor:g}, then between that and {rate:g}.",
+            {"optimizer.lr": rate * factor},
+            f"optimizer = {type(exam.patient.optimizer).__name__}(model.parameters(), lr={rate * factor:g})",
+        ),
+        level="severe" if history.ended else "warning",
+        confidence=0.9 if history.ended else 0.8,
+        stage="optimisation",
+        course=("D4", "F2"),
+    )
+
+
+def _furthest(exam: Examination, base: History, factors: tuple[float, ...], gain: float) -> float:
+    """The largest advantage of other learning rates; no further ones are tried once one helps clearly."""
+    for factor in factors:
+        if gain >= CLEAR:
+            break
+        gain = max(gain, _advantage(base, exam.at_rate(factor)) or -1.0)
+    return gain
+
+
+def _best(exam: Examination, factors: tuple[float, ...]) -> tuple[float, History | None]:
+    """The factor with the lowest loss at the end, going on for as long as the next is better."""
+    best, trial = factors[0], exam.at_rate(factors[0])
+    for factor in factors[1:]:
+        further = exam.at_rate(factor)
+        if further is not None and (trial is None or further.last < trial.last):
+            best, trial = factor, further
+        elif trial is not None and math.isfinite(trial.last):
+            break
+    return best, trial
+
+
+def _warms_up(exam: Examination) -> bool:
+    factors = exam.patient.factors
+    return bool(factors) and factors[0] < 0.5 * max(factors)
+
+
+def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Finding:
+    return Finding(
+        "missing-warmup",
+        f"Without a warm-up {ended}; with one over half of as many steps at {warmed.last:.3g}, at the same "
+        "rate.",
+        gain,
+        ranges.healthy("slower-advantage"),
+        "The rate itself is good, but not for the first steps: gradients of a fresh network are large and an "
+        "adaptive "
+        "method knows too little of them.",
+        Treatment(
+            "Let the learning rate rise from 0 over the first twentieth of training.",
+            {"schedule": {"name": "cosine", "warmup": "5%"}},
+            "torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)",
+        ),
+        level="severe" if history.ended else "warning",
+        confidence=0.7,
+        stage="optimisation",
+        course=("F10", "J5"),
+    )
+
+
+def _too_low(exam: Examination, history: History) -> Iterator[Finding]:
+    drop = exam.signs.get("loss-drop", 0.0)
+    if not ranges.too_low("loss-drop", drop):
+        return
+    gain = exam.sign("faster-advantage", _advantage(history, exam.at_rate(10.0)))
+    if gain is None:
+        return
+    gain = _furthest(exam, history, (1e2, 1e3, 1e4), gain)
+    if gain < CLEAR:
+        return
+    (factor, faster), rate = _best(exam, (10.0, 1e2, 1e3, 1e4)), rates(exam.patient.optimizer)[0]
+    assert faster is not None
+    yield Finding(
+        "lr-too-low",
+        f"With the learning rate of {rate:g} the loss goes from {history.first:.3g} to {history.last:.3g} in "
+        f"{history.steps} steps; with {rate * factor:g} to {faster.last:.3g}.",
+        gain,
+        ranges.healthy("faster-advantage"),
+        "Each step changes the weights so little that training would take many times longer than it needs "
+        "to.",
+        Treatment(
+            f"Take a learning rate of {rate * factor:g}, and others near it.",
+            {"optimizer.lr": rate * factor},
+            f"optimizer = {type(exam.patient.optimizer).__name__}(model.parameters(), lr={rate * factor:g})",
+        ),
+        confidence=0.85,
+        stage="optimisation",
+        course=("F2",),
+    )
+
+
+def _broken(history: History) -> Iterator[Finding]:
+    if not history.ended:
+        return
+    yield Finding(
+        "non-finite",
+        f"Training breaks off: {history.ended}.",
+        math.inf,
+        (None, None),
+        "Not because of the learning rate: with a tenth of it the same happens.",
+        Treatment(
+            "Look for a logarithm or root near 0, a division by something that can be 0, or half precision "
+            "without "
+            "loss scaling.",
+            code="torch.autograd.set_detect_anomaly(True)",
+        ),
+        level="severe",
+        confidence=0.8,
+        stage="optimisation",
+    )
+
+
+def _memory(exam: Examination) -> Iterator[Finding]:
+    history = exam.memorised
+    if history is None or not history.steps:
+        return
+    share = exam.sign("memorised-loss", history.best / _scale(history)) or 0.0
+    if not ranges.too_high("memorised-loss", share):
+        return
+    small = num_weights(exam) < 50 * 16
+    words = (
+        f"After {history.steps} steps on the same 16 examples the loss is still {share:.0%} of what it was."
+    )
+    if small:
+        yield Finding(
+            "underfitting",
+            words,
+            share,
+            ranges.healthy("memorised-loss"),
+            f"With {num_weights(exam)} weights the network is too small even to learn these by heart.",
+            Treatment("Make it wider or deeper.", {"model.width": 128}, "torch.nn.Linear(inputs, 128)"),
+            confidence=0.75,
+            stage="optimisation",
+        )
+        return
+    yield Finding(
+        "cannot-overfit-batch",
+        words,
+        share,
+        ranges.healthy("memorised-loss"),
+        "A network that cannot learn a handful of examples by heart does not learn: something between "
+        "inputs, loss and "
+        "weights is broken.",
+        Treatment(
+            "Check that inputs and targets belong together, that the last layer can give every target, and "
+            "that nothing "
+            "in forward() throws the input away.",
+            code="for _ in range(200): step(x[:16], y[:16])  # the loss should go to 0",
+        ),
+        confidence=0.7,
+        stage="optimisation",
+    )
+
+
+def num_weights(exam: Examination) -> int:
+    """The number of trainable weights."""
+    return sum(p.numel() for p in exam.patient.model.parameters() if p.requires_grad)

@@ -1,0 +1,111 @@
+"""Seventh stage: what carries over to data that were not trained on, and to eval mode.
+
+Signs: `generalisation-gap`, `mode-gap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from apoint.doctor import ranges
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.start import constant_loss
+from apoint.probes import Batch, Subject, aside
+
+MOST = 512
+
+
+def examine(exam: Examination) -> Iterator[Finding]:
+    """Findings on generalisation, from the model as the trial has left it."""
+    history = exam.history
+    if history is None or not math.isfinite(history.last):
+        return
+    patient = exam.patient
+    seen = patient.train.some(min(MOST, len(patient.train)), patient.seed)
+    scale = _scale(exam, seen)
+    evaluated = _loss(exam, history.model, seen, mode=False)
+    yield from _modes(exam, history.model, seen, evaluated, scale)
+    yield from _gap(exam, history.model, evaluated, scale)
+
+
+def _loss(exam: Examination, model: nn.Module, batch: Batch, mode: bool) -> float:
+    subject = Subject(model, batch, exam.patient.loss)
+    with aside(model, exam.patient.seed, mode=mode), torch.no_grad():
+        return float(subject.loss())
+
+
+def _scale(exam: Examination, batch: Batch) -> float:
+    """The loss of a constant answer, or that at the start where it is not known."""
+    subject = Subject(exam.patient.model, batch, exam.patient.loss)
+    with aside(exam.patient.model, mode=False), torch.no_grad():
+        outputs = None if subject.has_own_loss else subject.outputs()
+        known = constant_loss(subject, outputs)
+    assert exam.history is not None
+    return known if known and known > 0 else max(abs(exam.history.first), 1e-12)
+
+
+def _modes(
+    exam: Examination, model: nn.Module, seen: Batch, evaluated: float, scale: float
+) -> Iterator[Finding]:
+    norms = [n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    size = exam.patient.train.batch_size
+    parts = [seen.select(slice(i, i + size)) for i in range(0, min(seen.size, 4 * size) - size + 1, size)]
+    trained = [_loss(exam, model, part, mode=True) for part in parts]
+    if not trained or not math.isfinite(evaluated):
+        return
+    gap = exam.sign("mode-gap", (evaluated - sum(trained) / len(trained)) / scale) or 0.0
+    if ranges.too_high("mode-gap", gap):
+        yield Finding(
+            "batchnorm-statistics",
+            f"On the same training examples the loss is {evaluated:.3g} in eval mode and "
+            f"{sum(trained) / len(trained):.3g} in train mode.",
+            gap,
+            ranges.healthy("mode-gap"),
+            "The running statistics of batch norm are not those of the data: too slow a momentum, too few "
+            "steps, or "
+            "data of another kind seen in between.",
+            Treatment(
+                "Set the momentum of batch norm to 0.1, or compute the statistics anew before evaluating.",
+                code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
+                "        module.momentum = 0.1",
+            ),
+            confidence=0.85,
+            stage="generalisation",
+            layer=norms[0],
+            course=("J1",),
+        )
+
+
+def _gap(exam: Examination, model: nn.Module, evaluated: float, scale: float) -> Iterator[Finding]:
+    test = exam.patient.test
+    if test is None:
+        exam.leave_out("generalisation", "there are no held-out data; give test=(inputs, targets)")
+        return
+    held = _loss(exam, model, test.some(min(MOST, len(test)), exam.patient.seed), mode=False)
+    gap = exam.sign("generalisation-gap", (held - evaluated) / scale) or 0.0
+    exam.sign("held-out-loss", held / scale)
+    if ranges.too_high("generalisation-gap", gap):
+        yield Finding(
+            "overfitting",
+            f"After the short training the loss is {evaluated:.3g} on training examples and {held:.3g} on "
+            "others.",
+            gap,
+            ranges.healthy("generalisation-gap"),
+            f"The network learns its {len(exam.patient.train)} examples by heart.",
+            Treatment(
+                "More data or augmentation first; then weight decay, dropout, a smaller network, or stopping "
+                "early.",
+                {"optimizer.weight_decay": 0.1},
+                "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)",
+            ),
+            confidence=0.8,
+            stage="generalisation",
+            course=("K11", "I7"),
+        )

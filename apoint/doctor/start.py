@@ -1,0 +1,211 @@
+"""Second stage: outputs and loss before the first step.
+
+Signs: `initial-loss-ratio`, `doubled-loss`, `order-matters`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from apoint.doctor import ranges
+from apoint.doctor.examination import Examination
+from apoint.doctor.finding import Finding, Treatment
+from apoint.probes import Batch, Subject, aside
+
+
+def examine(exam: Examination) -> Iterator[Finding]:
+    """Findings on the loss at the start."""
+    patient = exam.patient
+    subject = patient.subject(exam.batch)
+    with aside(patient.model, patient.seed, mode=False), torch.no_grad():
+        raw = subject.raw_outputs()
+        loss = float(subject.loss_of(raw, subject.batch))
+        outputs = subject.outputs() if not subject.has_own_loss else None
+        doubled = _doubled(subject)
+        shuffled = _reordered(subject)
+    if outputs is not None and not bool(torch.isfinite(outputs).all()):
+        exam.leave_out("the loss at the start", "outputs are not finite")
+        return
+    found = [*_double_softmax(exam, subject, outputs), *_reduction(exam, loss, doubled)]
+    found += _shape(exam, subject, outputs, loss, shuffled)
+    yield from found
+    yield from _initial(exam, subject, outputs, loss, bool(found))
+
+
+def _doubled(subject: Subject) -> float:
+    """The loss of the batch with every example in it twice."""
+    size = subject.batch.size
+    index = torch.arange(size).repeat(2)
+    return float(subject.loss(subject.batch.select(index)))
+
+
+def _reordered(subject: Subject) -> float | None:
+    """The loss with each target moved to another example."""
+    batch = subject.batch
+    if not isinstance(batch.targets, Tensor) or batch.size < 4:
+        return None
+    return float(subject.loss(batch.with_targets(batch.targets.roll(1, 0))))
+
+
+def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None) -> Iterator[Finding]:
+    targets = subject.batch.targets
+    if outputs is None or outputs.dim() < 2 or outputs.shape[-1] < 2 or not isinstance(targets, Tensor):
+        return
+    axis = subject.class_axis(outputs)
+    sums = outputs.double().sum(axis)
+    are_probabilities = bool(outputs.min() >= 0) and float((sums - 1).abs().max()) < 1e-3
+    if not are_probabilities or targets.is_floating_point() or not _takes_logits(subject, outputs):
+        return
+    yield Finding(
+        "double-softmax",
+        "Outputs are probabilities already (each example's sum to 1), and the loss applies a softmax to "
+        "them.",
+        1.0,
+        (None, 0.0),
+        "The softmax of probabilities is nearly uniform: the loss cannot fall far below its start, and "
+        "gradients "
+        "are a fraction of what they should be.",
+        Treatment(
+            "Return logits from the model: remove its last softmax; apply it only to show probabilities.",
+            code="return self.head(x)  # not softmax(self.head(x))",
+        ),
+        level="severe",
+        confidence=0.98,
+        stage="loss",
+        course=("A3",),
+    )
+
+
+def _takes_logits(subject: Subject, outputs: Tensor) -> bool:
+    """Whether the loss is the same with a constant added to all outputs of an example, as with a softmax."""
+    batch = subject.batch
+    one, two = (float(subject.loss_of(values, batch)) for values in (outputs, outputs + 3.0))
+    return math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-5)
+
+
+def _reduction(exam: Examination, loss: float, doubled: float) -> Iterator[Finding]:
+    if loss == 0 or not math.isfinite(loss):
+        return
+    ratio = exam.sign("doubled-loss", doubled / loss) or 1.0
+    if abs(ratio - 2) > 0.1:
+        return
+    size = exam.patient.train.batch_size
+    yield Finding(
+        "wrong-reduction",
+        f"A batch with every example in it twice has {ratio:.2f} times the loss: it is summed over examples.",
+        ratio,
+        (0.95, 1.05),
+        f"Gradients are as many times too large as there are examples in a batch ({size}), so the learning "
+        "rate "
+        "means something else for every batch size.",
+        Treatment(
+            "Take the mean over examples.",
+            code='loss = torch.nn.CrossEntropyLoss(reduction="mean")',
+        ),
+        confidence=0.97,
+        stage="loss",
+    )
+
+
+def _shape(
+    exam: Examination, subject: Subject, outputs: Tensor | None, loss: float, shuffled: float | None
+) -> Iterator[Finding]:
+    """A loss that does not care which target belongs to which example compares all with all."""
+    targets = subject.batch.targets
+    if outputs is None or shuffled is None or not isinstance(targets, Tensor):
+        return
+    varied = float(outputs.double().std(0).max()) > 0 and not bool((targets == targets[:1]).all())
+    mixed = outputs.shape != targets.shape and targets.is_floating_point()
+    same = math.isclose(loss, shuffled, rel_tol=1e-6, abs_tol=1e-9)
+    if not (varied and same and mixed):
+        return
+    yield Finding(
+        "target-shape",
+        f"Outputs have shape {tuple(outputs.shape)}, targets {tuple(targets.shape)}, and the loss is the "
+        "same "
+        "whichever target goes with which example.",
+        0.0,
+        (None, None),
+        "The shapes are broadcast against one another, so that every output is compared with every target; "
+        "the "
+        "best answer is then the mean of all targets, whatever the input.",
+        Treatment(
+            "Give both the same shape.",
+            code="loss = loss_function(outputs.squeeze(-1), targets)",
+        ),
+        level="severe",
+        confidence=0.98,
+        stage="loss",
+    )
+
+
+def _initial(
+    exam: Examination, subject: Subject, outputs: Tensor | None, loss: float, explained: bool
+) -> Iterator[Finding]:
+    expected = constant_loss(subject, outputs)
+    if expected is None or expected <= 0:
+        exam.leave_out("the loss at the start", "what it should be is not known for this loss")
+        return
+    ratio = exam.sign("initial-loss-ratio", loss / expected) or 0.0
+    if not ranges.too_high("initial-loss-ratio", ratio) or explained:
+        return
+    yield Finding(
+        "bad-initial-loss",
+        f"The loss starts at {loss:.3g}, {ratio:.1f} times that of a constant answer ({expected:.3g}).",
+        ratio,
+        ranges.healthy("initial-loss-ratio"),
+        "Before training a network should be as unsure as one that knows only how frequent the answers are; "
+        "it is "
+        "confidently wrong instead, and the first steps go into unlearning that.",
+        Treatment(
+            "Initialise the last layer smaller, and its bias to the mean answer.",
+            {"init": "he"},
+            "torch.nn.init.normal_(model.head.weight, std=0.01)\ntorch.nn.init.zeros_(model.head.bias)",
+        ),
+        confidence=0.8,
+        stage="loss",
+        course=("A7", "A8"),
+    )
+
+
+def constant_loss(subject: Subject, outputs: Tensor | None) -> float | None:
+    """The loss of the best answer that does not look at the input; None where that is not known."""
+    targets = subject.batch.targets
+    if targets is None:
+        targets = next(
+            (subject.batch.kwargs[k] for k in ("labels", "targets") if k in subject.batch.kwargs), None
+        )
+    if not isinstance(targets, Tensor):
+        return None
+    if subject.has_own_loss or outputs is None:
+        return None if targets.is_floating_point() else math.log(int(targets.max()) + 1)
+    if not targets.is_floating_point():
+        axis = subject.class_axis(outputs)
+        if outputs.dim() < 2 or outputs.shape[axis] < 2:
+            return None
+        shares = torch.bincount(targets.flatten().clamp_min(0), minlength=outputs.shape[axis]).double()
+        logits = torch.log((shares + 1) / (shares + 1).sum()).to(outputs.dtype)
+        shape = [1] * outputs.dim()
+        shape[axis] = -1
+        answer = logits.view(shape).expand_as(outputs)
+        return _loss_of(subject, answer)
+    if outputs.shape != targets.shape:
+        return None
+    mean = targets.mean(0, keepdim=True).expand_as(targets)
+    if subject.likelihood(outputs) == "bernoulli":
+        share = mean.clamp(1e-3, 1 - 1e-3)
+        return float(F.binary_cross_entropy(share, targets))
+    return _loss_of(subject, mean.to(outputs.dtype))
+
+
+def _loss_of(subject: Subject, answer: Tensor) -> float | None:
+    with torch.no_grad():
+        value = float(
+            subject.loss_of(answer, Batch(subject.batch.args, subject.batch.kwargs, subject.batch.targets))
+        )
+    return value if math.isfinite(value) else None

@@ -1,0 +1,265 @@
+"""A short training on a copy, watched closely: losses, gradients as they arise and as they are applied,
+updates.
+
+What is watched are hooks on parameters and on the optimizer, so a training step of the user's own can be
+used as
+it is, and its mistakes seen.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apoint.doctor.copies import copied
+from apoint.doctor.patient import Patient, Step, as_written, squared_norm
+from apoint.errors import ApointError
+from apoint.nn import elementary_attention
+from apoint.probes import Batch, Subject
+from apoint.probes.subject import first_line
+
+UPDATES_EVERY = 5
+DIVERGED = 1e6  # times the loss at the start
+
+
+@dataclass
+class History:
+    """What was seen of a trial.
+
+    Attributes:
+        losses: The loss of each step's batch, before the step.
+        arising: The norm of the gradient as back-propagation gave it, at each step.
+        applied: The norm of the gradient as the optimizer found it.
+        rates: The learning rate of the first group.
+        updates: The size of updates relative to the weights, by layer, every few steps.
+        gradients: The norm of the gradient, by layer, every few steps.
+        evaluating: At how many steps the model was in eval mode.
+        stale: At how many steps gradients were added to those of a step before.
+        steps: How many steps were made.
+        ended: Why it ended before time; empty if it did not.
+        model: The model as it has become.
+    """
+
+    model: nn.Module
+    losses: list[float] = field(default_factory=list)
+    arising: list[float] = field(default_factory=list)
+    applied: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    updates: dict[str, list[float]] = field(default_factory=dict)
+    gradients: dict[str, list[float]] = field(default_factory=dict)
+    evaluating: int = 0
+    stale: int = 0
+    steps: int = 0
+    ended: str = ""
+
+    @property
+    def first(self) -> float:
+        """The loss at the start, of the first batch."""
+        return self.losses[0] if self.losses else math.nan
+
+    @property
+    def last(self) -> float:
+        """The loss at the end: the median of the last tenth; infinite if training diverged."""
+        if self.ended or not self.losses:
+            return math.inf
+        return statistics.median(self.losses[-max(5, len(self.losses) // 10) :])
+
+    @property
+    def best(self) -> float:
+        """The lowest that the loss was, over windows of five steps."""
+        windows = [statistics.fmean(self.losses[i : i + 5]) for i in range(max(1, len(self.losses) - 4))]
+        return min((value for value in windows if math.isfinite(value)), default=math.inf)
+
+
+def plain_step(model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim.Optimizer) -> float:
+    """A training step as it should be."""
+    optimizer.zero_grad()
+    value = Subject(model, batch, loss).loss()
+    value.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(value.detach())
+
+
+def trial(
+    patient: Patient,
+    steps: int,
+    *,
+    rate: float = 1.0,
+    warmup: int = 0,
+    batch: Batch | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    own_step: bool = True,
+    seed: int | None = None,
+) -> History:
+    """Train a copy of a patient's model for some steps.
+
+    Args:
+        patient: The patient.
+        steps: How many steps to make.
+        rate: What to multiply the learning rate by.
+        warmup: Over how many steps the rate rises from 0, on top of the patient's own schedule.
+        batch: Train on this one batch alone.
+        optimizer: Another optimizer than the patient's, made for the patient's model.
+        own_step: Use the user's own training step, if there is one.
+        seed: Which order of the data; the patient's own by default.
+    """
+    model, moved = copied(patient.model, optimizer or patient.optimizer)
+    assert moved is not None, "a model without weights is not trained"
+    watcher = _Watcher(model, moved)
+    step = patient.step if own_step and patient.step is not None else None
+    base = [float(group["lr"]) * rate for group in moved.param_groups]
+    batches = patient.train.batches(patient.seed if seed is None else seed)
+    if step is None:
+        model.train()
+    with watcher.watching(), _own_randomness(patient.seed), torch.enable_grad(), elementary_attention():
+        for number in range(steps):
+            own = 1.0 if optimizer is not None else _factor(patient, number)
+            factor = own * min(1.0, (number + 1) / warmup if warmup else 1.0)
+            for group, value in zip(moved.param_groups, base, strict=True):
+                group["lr"] = value * factor
+            chosen = batch or next(batches)
+            _made(watcher, step, model, chosen, patient.loss, moved)
+            if watcher.history.ended:
+                break
+    return watcher.history
+
+
+def _factor(patient: Patient, number: int) -> float:
+    return patient.factors[min(number, len(patient.factors) - 1)] if patient.factors else 1.0
+
+
+def _made(
+    watcher: _Watcher, step: Step | None, model: nn.Module, batch: Batch, loss: Any, optimizer: Any
+) -> None:
+    history = watcher.history
+    history.rates.append(float(optimizer.param_groups[0]["lr"]))
+    try:
+        value = (
+            plain_step(model, batch, loss, optimizer)
+            if step is None
+            else step(model, as_written(batch), loss, optimizer)
+        )
+    except ApointError as error:
+        history.ended = str(error)
+        return
+    except Exception as error:
+        history.ended = f"the training step fails: {type(error).__name__}: {first_line(error)}"
+        return
+    if value is None:
+        with torch.no_grad():
+            value = Subject(model, batch, loss).loss()
+    number = float(value.detach()) if isinstance(value, Tensor) else float(value)
+    watcher.close_step(number)
+
+
+@contextmanager
+def _own_randomness(seed: int) -> Iterator[None]:
+    import random
+
+    import numpy
+
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        numpy.random.set_state(states[2])
+
+
+class _Watcher:
+    """Hooks on a model and an optimizer that fill a history."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.history = History(model)
+        self.model, self.optimizer = model, optimizer
+        self.named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.layers: dict[str, list[Tensor]] = {}
+        for name, parameter in self.named.items():
+            self.layers.setdefault(name.rpartition(".")[0] or "(model)", []).append(parameter)
+        self._arising: dict[int, Tensor] = {}
+        self._begun: dict[int, int] = {}
+        self._was_evaluating = self._was_stale = False
+        self._before: dict[str, list[Tensor]] | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        parameters: list[Any] = list(self.named.values())  # whose hooks PyTorch leaves untyped
+        handles = [
+            self.model.register_forward_pre_hook(self._forward),
+            *(p.register_post_accumulate_grad_hook(self._accumulated) for p in parameters),
+            *(p.register_hook(self._arrival(p)) for p in parameters[:1] + parameters[-1:]),
+            self.optimizer.register_step_pre_hook(self._before_update),
+            self.optimizer.register_step_post_hook(self._after_update),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _forward(self, model: nn.Module, args: Any) -> None:
+        self._was_evaluating |= not model.training
+
+    def _arrival(self, parameter: Tensor) -> Callable[[Tensor], None]:
+        """A gradient is about to be added to what stands in `.grad`, perhaps from a step before."""
+
+        def arrives(_: Tensor) -> None:
+            held = parameter.grad
+            if held is None or not bool(held.any()):
+                self._begun[id(parameter)] = self.history.steps
+            elif self._begun.get(id(parameter), self.history.steps) < self.history.steps:
+                self._was_stale = True
+
+        return arrives
+
+    def _accumulated(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        self._arising[id(parameter)] = parameter.grad.detach().norm()
+
+    def _before_update(self, *_: Any) -> None:
+        history = self.history
+        held = [parameter.grad for parameter in self.named.values() if parameter.grad is not None]
+        history.applied.append(math.sqrt(squared_norm(held)))
+        norms = list(self._arising.values())
+        history.arising.append(float(torch.stack(norms).double().norm()) if norms else 0.0)
+        self._arising.clear()
+        if history.steps % UPDATES_EVERY == 0:
+            self._before = {name: [p.detach().clone() for p in layer] for name, layer in self.layers.items()}
+            for name, layer in self.layers.items():
+                held = [p.grad for p in layer if p.grad is not None]
+                history.gradients.setdefault(name, []).append(math.sqrt(squared_norm(held)))
+
+    def _after_update(self, *_: Any) -> None:
+        if self._before is None:
+            return
+        for name, before in self._before.items():
+            moved = [p.detach() - b for p, b in zip(self.layers[name], before, strict=True)]
+            size = math.sqrt(squared_norm(before))
+            ratio = math.sqrt(squared_norm(moved)) / size if size > 0 else math.nan
+            self.history.updates.setdefault(name, []).append(ratio)
+        self._before = None
+
+    def close_step(self, loss: float) -> None:
+        history = self.history
+        history.losses.append(loss)
+        history.steps += 1
+        history.evaluating += self._was_evaluating
+        history.stale += self._was_stale
+        self._was_evaluating = self._was_stale = False
+        if not math.isfinite(loss):
+            history.ended = f"the loss is {loss} at step {history.steps}"
+        elif history.applied and not math.isfinite(history.applied[-1]):
+            history.ended = f"the gradient is not finite at step {history.steps}"
+        elif abs(loss) > DIVERGED * max(1.0, abs(history.losses[0])):
+            history.ended = f"the loss has grown to {loss:.3g} at step {history.steps}"

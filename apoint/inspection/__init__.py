@@ -1,0 +1,6 @@
+"""`apoint.inspect`: what is wrong with a model, its data or its training, and the report that says it."""
+
+from apoint.inspection.api import inspect
+from apoint.inspection.report import Report
+
+__all__ = ["Report", "inspect"]

@@ -1,0 +1,118 @@
+"""The findings as cards: what was seen against what is healthy, why, and next to it what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apoint.inspection.figures import against
+from apoint.inspection.values import ends, number, range_words
+from apoint.report import fields
+from apoint.report.markup import Markup, element
+from apoint.report.words import count, listed, percent
+
+LEVELS = {"severe": "■ Severe", "warning": "▲ Warning", "note": "○ Note"}
+_BADGES = {"severe": "badge worse full", "warning": "badge worse", "note": "badge"}
+
+
+def badge(level: str) -> Markup:
+    """A level as a word, a sign and a shape."""
+    known = level if level in LEVELS else "note"
+    return element("span", LEVELS[known], class_=_BADGES[known])
+
+
+def findings_section(report: Mapping[str, Any]) -> Markup:
+    """Every finding that stands for itself, the most probable cause first; then what follows from them."""
+    found = [fields.mapping(each) for each in fields.items(report.get("findings"))]
+    if found:
+        lead = "The most probable cause first. Mend it, inspect again, and only then go on to the next."
+        body: list[Markup] = [_card(place, finding) for place, finding in enumerate(found, 1)]
+    else:
+        lead = "None: nothing that was looked at points to something wrong."
+        body = []
+    follows = [fields.mapping(each) for each in fields.items(report.get("follows"))]
+    return element(
+        "section", element("h2", "Findings"), element("p", lead, class_="soft"), body, _follows(follows)
+    )
+
+
+def _card(place: int, finding: fields.Json) -> Markup:
+    treatment = fields.mapping(finding.get("treatment"))
+    seen = element(
+        "div", element("p", finding.get("symptom"), class_="symptom"), strip(finding),
+        element("p", finding.get("cause")),
+    )  # fmt: skip
+    body = element("div", seen, _treatment(treatment, place), class_="beside")
+    level = fields.text(finding.get("level"))
+    return element(
+        "article", element("h3", f"{place}. ", _code(finding)), _facts(finding), body, class_=f"card {level}",
+        aria_label=f"Finding {place}",
+    )  # fmt: skip
+
+
+def _code(finding: fields.Json) -> list[Markup | str]:
+    layer = fields.text(finding.get("layer"))
+    where: list[Markup | str] = [" in ", element("code", layer)] if layer else []
+    return [fields.text(finding.get("code")), *where]
+
+
+def _facts(finding: fields.Json) -> Markup:
+    stage = fields.text(finding.get("stage"))
+    course = fields.texts(finding.get("course"))
+    facts = [f"confidence {percent(number(finding.get('confidence')))}"]
+    facts += [f"stage: {stage}"] if stage else []
+    facts += [f"course: {listed(course)}"] if course else []
+    spans = [element("span", fact) for fact in facts]
+    return element("p", badge(fields.text(finding.get("level"))), spans, class_="kicker")
+
+
+def strip(finding: fields.Json) -> Markup | None:
+    """The number against its healthy range, drawn."""
+    pair = (*fields.items(finding.get("healthy")), None, None)[:2]
+    value, level = number(finding.get("value")), fields.text(finding.get("level"))
+    return against(value, ends(*pair), fields.text(finding.get("unit")), level)
+
+
+def _treatment(treatment: fields.Json, place: int) -> Markup:
+    """Words, lines of code and the comparison that would test it, both with a button that copies them."""
+    code, command = fields.text(treatment.get("code")), fields.text(treatment.get("command"))
+    parts = [element("p", treatment.get("words"))]
+    parts += [copied(code, f"code{place}")] if code else []
+    if command:
+        words = "Test it, with your recipe in place of base.yaml:"
+        parts += [element("p", words, class_="soft"), copied(command, f"command{place}")]
+    return element("div", element("h4", "What to change"), parts, class_="treatment")
+
+
+def copied(text: str, name: str) -> Markup:
+    """Lines of code with a button that copies them.
+
+    Args:
+        text: The lines.
+        name: A word that is unique on the page.
+    """
+    lines = element("pre", element("code", text, id=name))
+    button = element("button", "Copy", type="button", data_copy=name, hidden=True)
+    return element("div", lines, button, class_="command")
+
+
+def _follows(follows: Sequence[fields.Json]) -> Markup | None:
+    if not follows:
+        return None
+    causes = list(dict.fromkeys(fields.text(each.get("explained_by")) for each in follows))
+    verb = "follows" if len(follows) == 1 else "follow"
+    summary = f"Also seen: {count(len(follows), 'finding')} that {verb} from {listed(causes)}"
+    return element("details", element("summary", summary), [_consequence(each) for each in follows])
+
+
+def _consequence(finding: fields.Json) -> Markup:
+    treatment = fields.mapping(finding.get("treatment"))
+    pair = (*fields.items(finding.get("healthy")), None, None)[:2]
+    healthy = range_words(ends(*pair))
+    range_ = f" Healthy: {healthy}." if healthy else ""
+    origin = f"Follows from {fields.text(finding.get('explained_by'))}. If it stays after that is mended: "
+    return element(
+        "article", element("h3", _code(finding)), _facts(finding),
+        element("p", f"{fields.text(finding.get('symptom'))}{range_} {fields.text(finding.get('cause'))}"),
+        element("p", origin, fields.text(treatment.get("words")), class_="soft"), class_="card minor",
+    )  # fmt: skip

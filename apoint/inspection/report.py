@@ -1,0 +1,156 @@
+"""What `apoint.inspect` gives back: the few findings that matter, then the numbers behind them."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apoint.doctor import Diagnosis, Finding
+from apoint.probes import Reading
+from apoint.probes.reading import plain
+from apoint.store import write_atomically
+
+SCHEMA_VERSION = 1
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an inspection found.
+
+    Attributes:
+        name: What was inspected.
+        diagnosis: Findings, evidence, readings.
+        model_summary: Facts about the model: its parameters and layers.
+    """
+
+    name: str
+    diagnosis: Diagnosis
+    model_summary: Mapping[str, Any]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong, the most probable cause first."""
+        return self.diagnosis.findings
+
+    @property
+    def readings(self) -> dict[str, Reading]:
+        """What probes measured, by name."""
+        return self.diagnosis.readings
+
+    @property
+    def signs(self) -> dict[str, float]:
+        """Every number that was looked at, by name."""
+        return self.diagnosis.signs
+
+    @property
+    def serious(self) -> list[Finding]:
+        """The findings above the level of a note."""
+        return [finding for finding in self.findings if finding.level != "note"]
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in one sentence."""
+        if not self.serious:
+            checked = len(self.diagnosis.signs)
+            return f"Nothing wrong was found: {checked} signs looked at, all as in healthy trainings."
+        first = self.serious[0]
+        where = f" in {first.layer}" if first.layer else ""
+        others = len(self.serious) - 1
+        more = f" {others} more below." if others else ""
+        return f"Most probable cause: {first.code}{where}. {first.symptom}{more}"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        lines = [self.name, "", *textwrap.wrap(self.sentence, WIDTH)]
+        for number, finding in enumerate(self.findings, 1):
+            lines += ["", *_card(number, finding)]
+        for finding, cause in self.diagnosis.follows:
+            lines += [
+                "",
+                *textwrap.wrap(f"Also seen, follows from {cause}: {finding.code}. {finding.symptom}", WIDTH),
+            ]
+        table = layer_table(self)
+        if table:
+            lines += ["", "Layers, at the start", *table]
+        if self.diagnosis.unchecked:
+            lines += ["", "Not checked"]
+            for what, why in self.diagnosis.unchecked.items():
+                lines += textwrap.wrap(f"- {what}: {why}", WIDTH, subsequent_indent="  ")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "inspection",
+            "name": self.name,
+            "sentence": self.sentence,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "follows": [{**one.to_dict(), "explained_by": by} for one, by in self.diagnosis.follows],
+            "signs": plain(self.signs),
+            "places": dict(self.diagnosis.places),
+            "readings": {name: reading.to_dict() for name, reading in self.readings.items()},
+            "curves": plain(self.diagnosis.curves),
+            "unchecked": dict(self.diagnosis.unchecked),
+            "model": plain(dict(self.model_summary)),
+            "seconds": plain(self.diagnosis.seconds),
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the report as JSON."""
+        write_atomically(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a standalone page that opens offline."""
+        from apoint.inspection.page import inspection_html
+
+        write_atomically(Path(path), inspection_html(self.to_dict()))
+
+
+def _card(number: int, finding: Finding) -> list[str]:
+    where = f" in {finding.layer}" if finding.layer else ""
+    head = f"{number}. {finding.code}{where}  ({finding.level}, confidence {finding.confidence:.0%})"
+    lines = [head]
+    for text in (finding.symptom, finding.healthy_words and f"({finding.healthy_words})", finding.cause):
+        lines += textwrap.wrap(text, WIDTH - 3, initial_indent="   ", subsequent_indent="   ") if text else []
+    words = f"Try: {finding.treatment.words}"
+    lines += textwrap.wrap(words, WIDTH - 3, initial_indent="   ", subsequent_indent="   ")
+    lines += [f"       {line}" for line in finding.treatment.code.splitlines()]
+    if finding.treatment.command:
+        lines.append(f"   Test it: {finding.treatment.command}")
+    return lines
+
+
+def layer_table(report: Report) -> list[str]:
+    """One row for each operation that was seen: its signal and the gradient that comes back."""
+    signal = report.readings.get("signal")
+    operations = signal.details.get("operations") if signal else None
+    if not operations:
+        return []
+    kinds = operations["kind"]
+    shown = [i for i, kind in enumerate(kinds) if kind in ("linear", "activation", "norm")]
+    head = f"{'':<34}{'kind':<12}{'mean':>10}{'deviation':>11}{'zeros':>7}{'flat':>6}{'gradient':>11}"
+    rows = [head]
+    for i in shown:
+        deviation = operations["variance"][i] ** 0.5
+        rows.append(
+            f"{operations['name'][i][-33:]:<34}{kinds[i]:<12}{operations['mean'][i]:>10.3g}{deviation:>11.3g}"
+            f"{operations['zeros'][i]:>7.0%}{_share(operations['saturation'][i]):>6}"
+            f"{_number(operations['gradient_norm'][i]):>11}"
+        )
+    return rows
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"

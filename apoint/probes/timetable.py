@@ -1,0 +1,144 @@
+"""When probes are due, and how often they may be while they keep to their share of the time.
+
+A probe is wanted every so many steps. It is made at such a step if all probes together stay within the budget
+with it, and left out else; so one that is dear thins itself out. What it costs is measured each time; before
+the first time, it is guessed from the number of passes through the model that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+BUDGET = 0.05
+EARLY_SHARE = 0.5  # of the budget of the whole training that may be spent before it is earned
+UNKNOWN_LENGTH = 1000  # steps that training is taken to have if nobody says
+
+
+@dataclass
+class Entry:
+    """One probe in a timetable.
+
+    Attributes:
+        every: How many steps lie between two times that it is wanted.
+        passes: About how many training steps it costs, before it was measured.
+        seconds: What it cost when it was last made; None before.
+        wanted: How often it was wanted.
+        made: How often it was made.
+    """
+
+    every: int
+    passes: float = 2.0
+    seconds: float | None = None
+    wanted: int = 0
+    made: int = 0
+
+
+class Timetable:
+    """Decides which probes are made after which step.
+
+    Args:
+        entries: The probes by name.
+        budget: The share of the training time that they may take, all together.
+        total_steps: How many steps training will have, if that is known.
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Entry],
+        budget: float = BUDGET,
+        total_steps: int | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.entries, self.budget, self.clock = dict(entries), budget, clock
+        self.total_steps = total_steps or UNKNOWN_LENGTH
+        self.spent, self.trained, self.steps = 0.0, 0.0, 0
+        self._since: float | None = None
+        self._first_step = 0
+
+    def trained_until(self, step: int) -> None:
+        """Training has reached a step; the time since the last call was its own, but for what was charged."""
+        now = self.clock()
+        if self._since is None:
+            self._first_step = step
+        else:
+            self.trained += now - self._since
+            self.steps = step - self._first_step
+        self._since = now
+
+    def due(self, step: int) -> list[str]:
+        """The probes to make now, those that were made least often first."""
+        names = [name for name, entry in self.entries.items() if step % entry.every == 0]
+        for name in names:
+            self.entries[name].wanted += 1
+        chosen, planned = [], self.spent
+        for name in sorted(names, key=lambda name: self.entries[name].made):
+            cost = self._cost(self.entries[name])
+            if planned + cost <= self._allowance():
+                chosen.append(name)
+                planned += cost
+        return chosen
+
+    @contextmanager
+    def charged(self, name: str | None = None) -> Iterator[None]:
+        """What happens inside counts against the budget, and not as training."""
+        begin = self.clock()
+        try:
+            yield
+        finally:
+            end = self.clock()
+            self.spent += end - begin
+            if self._since is not None:
+                self._since += end - begin
+            if name is not None:
+                self.entries[name].seconds = end - begin
+                self.entries[name].made += 1
+
+    @property
+    def share(self) -> float:
+        """The share of the training time that probes have taken so far."""
+        return self.spent / self.trained if self.trained > 0 else 0.0
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The mean time of a step; None before the first."""
+        return self.trained / self.steps if self.steps else None
+
+    def thinned(self) -> dict[str, str]:
+        """A sentence for each probe that was left out at least once, by name."""
+        return {
+            name: f"probe {name} was made {entry.made} times of {entry.wanted}: "
+            f"{self._price(entry)}, and all probes together may take {self.budget:.0%} of the training time"
+            for name, entry in self.entries.items()
+            if entry.made < entry.wanted
+        }
+
+    def _price(self, entry: Entry) -> str:
+        if entry.seconds is None:
+            return f"it would cost about {entry.passes:g} training steps"
+        return f"it takes {entry.seconds:.2g} s" + (
+            f", as long as {entry.seconds / self.step_seconds:.2g} training steps"
+            if self.step_seconds
+            else ""
+        )
+
+    def _cost(self, entry: Entry) -> float:
+        if entry.seconds is not None:
+            return entry.seconds
+        # Before the first step was timed costs are counted in steps; see `_allowance`.
+        return entry.passes * (self.step_seconds if self.step_seconds is not None else 1.0)
+
+    def _allowance(self) -> float:
+        if self.step_seconds is None:
+            unit = 1.0 if all(entry.seconds is None for entry in self.entries.values()) else self._guess()
+            return self.budget * EARLY_SHARE * self.total_steps * unit
+        whole = self.total_steps * self.step_seconds
+        return self.budget * max(self.trained, EARLY_SHARE * whole)
+
+    def _guess(self) -> float:
+        """The seconds of a step, from the probes that were made before the first one."""
+        measured = [entry for entry in self.entries.values() if entry.seconds is not None]
+        return sum(entry.seconds or 0.0 for entry in measured) / sum(entry.passes for entry in measured)

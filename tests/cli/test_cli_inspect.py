@@ -1,0 +1,102 @@
+"""`apoint inspect` on a recipe, a run and a class; what it prints and how it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from apoint.cli import main
+from apoint.engine import train
+
+RECIPE = {
+    "name": "small",
+    "data": {"name": "digits", "limit": 600},
+    "model": {"name": "mlp", "width": 32},
+    "batch_size": 32,
+    "epochs": 2,
+}
+NET = """
+from torch import nn
+class Net(nn.Sequential):
+    def __init__(self, in_features, num_classes):
+        super().__init__(nn.Flatten(), nn.Linear(in_features, 32), nn.ReLU(), nn.Linear(32, num_classes))
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        main(["inspect", *arguments])
+        code = 0
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(RECIPE))
+    return str(path)
+
+
+def test_a_healthy_recipe(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, recipe, "--quick", "--expect-healthy")
+    assert code == 0
+    assert "Nothing wrong was found" in out
+    assert "Layers, at the start" in out
+    assert "looking at: a short training" in err
+
+
+def test_a_sick_recipe(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    code, out, _ = run(
+        capsys, recipe, "optimizer.lr=5", "--quick", "--expect-healthy", "--html", str(page), "--quiet"
+    )
+    assert code == 4
+    assert "Most probable cause: lr-too-high" in out
+    assert "apoint compare" in out
+    assert "lr-too-high" in page.read_text()
+
+
+def test_json(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, recipe, "--quick", "--json")
+    report = json.loads(out)
+    assert (code, err) == (0, "")
+    assert report["schema_version"] == 1
+    assert report["findings"] == []
+    assert report["signs"]["loss-drop"] > 0
+
+
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(RECIPE, runs_root=tmp_path).folder
+    code, out, _ = run(capsys, str(folder), "--quick", "--quiet", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert "newest checkpoint" in report["name"]
+    assert report["signs"]["initial-loss-ratio"] < 0.8, "it has learnt already"
+
+
+def test_a_class(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET)
+    code, out, _ = run(capsys, "net.py:Net", "--data", "digits", "--quick", "--quiet")
+    assert code == 0
+    assert "Nothing wrong was found" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.yaml"], "nowhere.yaml"),
+        (["net.py"], "say which class"),
+        (["net.py:Net"], "needs data"),
+    ],
+)
+def test_bad_input(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert sentence in err
+    assert err.count("\n") == 1
