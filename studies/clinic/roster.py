@@ -15,6 +15,7 @@ PUBLISHED = ("publication",)
 CALM: dict[str, Range] = {"adam": (3e-4, 1e-3), "adamw": (3e-4, 1e-3), "momentum": (3e-3, 1e-2)}
 RECURRENT: dict[str, Range] = {"adam": (3e-3, 8e-3), "adamw": (3e-3, 8e-3), "rmsprop": (1e-3, 3e-3)}
 LANGUAGE: dict[str, Range] = {"adam": (2e-3, 5e-3), "adamw": (2e-3, 5e-3)}
+ATTENTION: dict[str, Range] = {"adam": (1.5e-3, 3e-3), "adamw": (1.5e-3, 3e-3)}
 WARM = ("warmup", "warmup-cosine")
 
 
@@ -180,7 +181,7 @@ SEQUENCES = [
         widths=(24, 32, 48),
         depths=(1, 2),
         dropouts=(0.0, 0.1),
-        rates=ADAPTIVE,
+        rates=ATTENTION,
     ),
     *_on(
         ["waves"],
@@ -191,7 +192,7 @@ SEQUENCES = [
         widths=(24, 32, 48),
         depths=(1, 2),
         dropouts=(0.0, 0.1),
-        rates=ADAPTIVE,
+        rates=ATTENTION,
         schedules=WARM,
     ),
     *_on(["waves"], "lstm", of.recurrent(nn.LSTM), "embed", "recurrent", rates=RECURRENT, widths=(32, 48)),
