@@ -5,7 +5,9 @@ from __future__ import annotations
 from bench import (
     backend_choice,
     compare_speed,
+    doctor_peers,
     engine_overhead,
+    probe_budget,
     probe_curvature,
     probe_fisher,
     stacked_speed,
@@ -20,3 +22,5 @@ if __name__ == "__main__":
     compare_speed.main()
     probe_fisher.main()
     probe_curvature.main()
+    probe_budget.main()
+    doctor_peers.main()

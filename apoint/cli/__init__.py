@@ -9,6 +9,7 @@ Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 4 a v
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -86,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with an exit code that means something."""
     # OpenMP's threads wait by spinning, which starves everything else on the machine; ask them to sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    arguments = sys.argv[1:] if arguments is None else arguments
+    is_program, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     try:
         command.main(args=arguments, prog_name="apoint", standalone_mode=False)
     except click.exceptions.Exit as leaving:
@@ -102,6 +103,9 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), error.exit_code, arguments, error)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        if is_program:
+            gc.freeze()  # or Python goes through all of PyTorch's objects on leaving, for half a second
 
 
 def _fail(sentence: str, exit_code: int, arguments: list[str], error: Exception) -> None:

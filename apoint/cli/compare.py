@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from apoint.engine.fleet import FleetMoment
     from apoint.trials import Comparison
     from apoint.verdict import Verdict
 
@@ -105,7 +109,7 @@ def command(
         _once_each(changes),
         shared=shared,
         say=line.say,
-        watch=line,
+        watch=_Ahead(line),
         reproduce=_command_line(),
         **split_settings(_parsed(settings)),
     )
@@ -123,6 +127,23 @@ def command(
     _show_result(comparison, verdict, written, as_json)
     if expect:
         meet(expect, verdict)
+
+
+class _Ahead:
+    """Watches a fleet; once replicas train, imports what the report will need, as there is time now."""
+
+    def __init__(self, watch: Callable[[FleetMoment], None]) -> None:
+        self._watch, self._begun = watch, False
+
+    def __call__(self, moment: FleetMoment) -> None:
+        if moment.progress > 0 and not self._begun:
+            self._begun = True
+            threading.Thread(target=self._import).start()
+        self._watch(moment)
+
+    def _import(self) -> None:
+        for name in ("matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.optimize"):
+            importlib.import_module(name)
 
 
 def _sorted_arguments(others: tuple[str, ...]) -> tuple[str | None, dict[str, Any]]:

@@ -63,8 +63,7 @@ def _frozen(exam: Examination) -> Iterator[Finding]:
             share,
             (None, 0.0),
             "They stay as they were initialised. If that is meant, as in fine-tuning, all is well; if not, "
-            "only "
-            "the rest of the network learns.",
+            "only the rest of the network learns.",
             Treatment(
                 "Set requires_grad of these parameters, and give them to the optimizer.",
                 code="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
@@ -93,8 +92,7 @@ def _unreached(exam: Examination) -> Iterator[Finding]:
             share,
             (None, 0.0),
             "A .detach(), .item(), a no_grad block or a layer that is made and not called cuts them off, so "
-            "that "
-            "they never learn.",
+            "that they never learn.",
             Treatment(
                 "Look in forward() at what happens to the output of these layers, and remove what cuts the "
                 "graph.",
@@ -123,8 +121,7 @@ def _left_out(exam: Examination) -> Iterator[Finding]:
             share,
             (None, 0.0),
             "They get gradients and are never updated. It happens when a layer is added, replaced or moved "
-            "to "
-            "another device after the optimizer was made, or kept in a plain list.",
+            "to another device after the optimizer was made, or kept in a plain list.",
             Treatment(
                 "Make the optimizer after the model is complete, with all of its parameters.",
                 code="optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
@@ -157,8 +154,7 @@ def _symmetric(exam: Examination) -> Iterator[Finding]:
             float(len(twins)),
             (None, 0.0),
             "They compute the same thing and are updated in the same way, so that the layer has one unit "
-            "however "
-            "wide it is.",
+            "however wide it is.",
             Treatment(
                 "Initialise weights at random; only biases may all be 0.",
                 {"init": "he"},
@@ -193,8 +189,7 @@ def _draws(exam: Examination) -> Iterator[Finding]:
             1.0,
             (None, 0.0),
             "Something in the model draws from Python's or NumPy's generator, the clock or the system, so "
-            "that no "
-            "run can be repeated and comparisons see more noise than there is.",
+            "that no run can be repeated and comparisons see more noise than there is.",
             Treatment(
                 "Draw with PyTorch, or from a generator of your own that you seed and save.",
                 code="mask = torch.rand_like(x) < 0.5  # not random.random()",
@@ -211,8 +206,7 @@ def _draws(exam: Examination) -> Iterator[Finding]:
             1.0,
             (None, 0.0),
             "Something is drawn at random in eval mode too, usually F.dropout without "
-            "training=self.training; "
-            "predictions and test metrics are then those of a damaged network.",
+            "training=self.training; predictions and test metrics are then those of a damaged network.",
             Treatment(
                 "Tell functional dropout about the mode, or use a module.",
                 code="x = F.dropout(x, 0.5, training=self.training)",
@@ -280,8 +274,7 @@ def _mode(exam: Examination) -> Iterator[Finding]:
             share,
             (None, 0.0),
             "Batch norm then uses running statistics that nobody updates, and dropout does nothing. It "
-            "happens "
-            "when an evaluation in between switches to eval() and nothing switches back.",
+            "happens when an evaluation in between switches to eval() and nothing switches back.",
             Treatment("Call model.train() before each training step or epoch.", code="model.train()"),
             confidence=0.97,
             stage="code",
@@ -313,8 +306,7 @@ def _clipping(exam: Examination) -> Iterator[Finding]:
             factor,
             ranges.healthy("clipped-factor"),
             "Clipping is meant for rare large gradients. At every step it takes the size of the gradient "
-            "away and "
-            "leaves a fixed step length, so that the learning rate no longer means what it says.",
+            "away and leaves a fixed step length, so that the learning rate no longer means what it says.",
             Treatment(
                 "Raise the limit to about twice the median gradient norm, "
                 f"{2 * statistics.median(b for _, b in pairs):.2g}, or lower the learning rate instead.",
@@ -344,8 +336,7 @@ def _schedule(exam: Examination) -> Iterator[Finding]:
             peak,
             ranges.healthy("schedule-peak"),
             "The warm-up is longer than training, often because it was counted in steps for a longer run or "
-            "the "
-            "scheduler is stepped by epoch.",
+            "the scheduler is stepped by epoch.",
             Treatment(
                 f"Warm up over a twentieth of training: {max(1, total // 20)} of {total} steps.",
                 {"schedule": {"name": "cosine", "warmup": "5%"}},
@@ -363,8 +354,7 @@ def _schedule(exam: Examination) -> Iterator[Finding]:
             alive,
             ranges.healthy("schedule-alive"),
             "It decays far too fast, often because a decay that was meant for epochs is applied at every "
-            "step; "
-            "most of the training changes nothing.",
+            "step; most of the training changes nothing.",
             Treatment(
                 "Let the decay last as long as training, as one cosine cycle does.",
                 {"schedule": "cosine"},
@@ -398,8 +388,8 @@ def _decay(exam: Examination) -> Iterator[Finding]:
             "training).",
             pull,
             ranges.healthy("norm-decay"),
-            "A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation makes "
-            "irrelevant, not for gains and biases.",
+            "A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation "
+            "makes irrelevant, not for gains and biases.",
             Treatment(
                 "Give gains and biases a parameter group without decay.",
                 {"exempt_from_decay": ["bias", "norm"]},
@@ -434,8 +424,7 @@ def _l2(exam: Examination, optimizer: torch.optim.Optimizer, kind: str) -> Itera
         strength,
         (None, 0.0),
         "An adaptive method divides it by the gradient's size again: weights with small gradients are "
-        "decayed "
-        "most, those with large ones hardly. That is not weight decay.",
+        "decayed most, those with large ones hardly. That is not weight decay.",
         Treatment(
             "Use decoupled decay, AdamW, with a decay of about 0.01.",
             {"optimizer": {"name": "adamw", "lr": rate, "weight_decay": 0.01}},
@@ -466,8 +455,7 @@ def _small_batches(exam: Examination) -> Iterator[Finding]:
             size,
             ranges.healthy("batch-norm-examples"),
             "So few examples make mean and variance a lottery: each example's output depends on its "
-            "companions, and "
-            "the running statistics fit none of the batches.",
+            "companions, and the running statistics fit none of the batches.",
             Treatment(
                 "Use group or layer norm, or larger batches.",
                 {"model.norm": "group"},

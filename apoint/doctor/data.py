@@ -80,8 +80,7 @@ def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
             float(scale or 0.0),
             ranges.healthy("input-scale"),
             "Weights are initialised for inputs of about unit size: larger ones make the first layer's "
-            "outputs "
-            "and gradients as much too large, smaller ones too small.",
+            "outputs and gradients as much too large, smaller ones too small.",
             Treatment(
                 "Subtract the mean of the training inputs and divide by their standard deviation.",
                 {"data.normalise": True},
@@ -106,8 +105,8 @@ def _constant(exam: Examination, train: Examples) -> Iterator[Finding]:
             f"{int(constant.sum())} of {x.shape[1]} input features have the same value in every example.",
             share,
             ranges.healthy("constant-features"),
-            "They tell the network nothing, and often mean that a column was filled wrongly or a part of the "
-            "input is lost on the way.",
+            "They tell the network nothing, and often mean that a column was filled wrongly or a part of "
+            "the input is lost on the way.",
             Treatment(
                 "Look at how these features are made; drop them if they are truly constant.",
                 code="x = x[:, x.std(0) > 0]",
@@ -132,8 +131,8 @@ def _balance(exam: Examination, train: Examples) -> Iterator[Finding]:
             f"The largest class has {ratio:.0f} times as many examples as the smallest.",
             float(ratio or 0.0),
             ranges.healthy("class-ratio"),
-            "A network lowers the mean loss most by answering with the large classes, and the accuracy hides "
-            "it.",
+            "A network lowers the mean loss most by answering with the large classes, and the accuracy "
+            "hides it.",
             Treatment(
                 "Weight the loss by class or draw batches in equal shares, and look at the accuracy of each "
                 "class.",
@@ -169,17 +168,14 @@ def _labels(exam: Examination, train: Examples) -> Iterator[Finding]:
         yield Finding(
             "shuffled-labels",
             f"Neighbouring inputs share a label no more often than by chance ({agreement:+.2f} of the way "
-            "from "
-            f"chance to always, {z:.1f} standard errors).",
+            f"from chance to always, {z:.1f} standard errors).",
             float(z or 0.0),
             ranges.healthy("neighbour-agreement"),
             "Labels that have nothing to do with their inputs can be learnt by heart, and nothing carries "
-            "over "
-            "to new examples.",
+            "over to new examples.",
             Treatment(
                 "Check that inputs and targets are still in the same order: sorting, shuffling or filtering "
-                "one "
-                "without the other does this.",
+                "one without the other does this.",
                 code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
             ),
             level="severe",
@@ -195,8 +191,7 @@ def _labels(exam: Examination, train: Examples) -> Iterator[Finding]:
             "So many labels are probably wrong; a network that is trained long enough learns them by heart.",
             Treatment(
                 "Look at these examples; until they are mended, smooth the labels, stop early or use a "
-                "smaller "
-                "network.",
+                "smaller network.",
                 {"loss.label_smoothing": 0.1},
                 "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
             ),
@@ -251,8 +246,7 @@ def _duplicates(exam: Examination, train: Examples) -> Iterator[Finding]:
             "What was trained on says nothing of new data: the test metric is too good by an unknown amount.",
             Treatment(
                 "Remove duplicates before splitting, and split by source (person, document, day) where "
-                "examples "
-                "come in groups.",
+                "examples come in groups.",
                 code="x, first = x.unique(dim=0, return_inverse=True)  # then split",
             ),
             confidence=0.95,

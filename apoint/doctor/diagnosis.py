@@ -1,18 +1,17 @@
 """The examination as a whole: stage after stage, cheap before dear, and what explains what.
 
 A finding that follows from an earlier one is set aside with it; once something severe is found, trials that
-would
-only show its consequences are left out.
+would only show its consequences are left out.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from apoint.doctor import code, data, flow, learning, outcome, start
+from apoint.doctor import code, data, flow, learning, outcome, ranges, start
 from apoint.doctor.causes import explains
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import STAGES, Finding
@@ -82,7 +81,14 @@ def diagnose(
         seconds[name] = time.perf_counter() - begin
     findings, follows = explained(found)
     return Diagnosis(
-        findings, follows, exam.signs, exam.places, exam.readings, exam.unchecked, exam.curves(), seconds
+        [_weighed(finding) for finding in findings],
+        follows,
+        exam.signs,
+        exam.places,
+        exam.readings,
+        exam.unchecked,
+        exam.curves(),
+        seconds,
     )
 
 
@@ -112,6 +118,15 @@ def explained(found: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, 
         elif finding.code not in [root.code for root in roots]:
             roots.append(finding)
     return roots, follows
+
+
+def _weighed(finding: Finding) -> Finding:
+    """The finding with the confidence that its code has earned in the clinic, where that is known.
+
+    What a rule says of itself is for ordering findings; what a user reads was measured.
+    """
+    measured = ranges.trust(finding.code)
+    return finding if measured is None else replace(finding, confidence=measured)
 
 
 def _is_cause(cause: Finding, effect: Finding) -> bool:

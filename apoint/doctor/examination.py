@@ -89,6 +89,7 @@ class Examination:
     def curves(self) -> dict[str, Any]:
         """What the trials that were made gave, for drawing."""
         made = {"as it is": self.__dict__.get("history"), "with a warm-up": self.__dict__.get("warmed")}
+        made["with larger batches"] = self.__dict__.get("enlarged")
         made |= {f"learning rate × {factor:g}": trial for factor, trial in sorted(self._at_rate.items())}
         made["one batch, again and again"] = self.__dict__.get("memorised")
         losses = {title: list(trial.losses) for title, trial in made.items() if trial is not None}
@@ -134,6 +135,13 @@ class Examination:
             self.say(f"the same with {factor:g} times the learning rate")
             self._at_rate[factor] = self._trial(self.trial_steps, rate=factor)
         return self._at_rate[factor]
+
+    @functools.cached_property
+    def enlarged(self) -> History | None:
+        """The same with batches sixteen times as large."""
+        size = min(16 * self.patient.train.batch_size, len(self.patient.train))
+        self.say(f"the same with batches of {size}")
+        return self._trial(self.trial_steps, batch_size=size)
 
     @functools.cached_property
     def warmed(self) -> History | None:

@@ -20,17 +20,19 @@ class Treatment:
         words: The change in a sentence.
         recipe: The change as dotted paths of a recipe with their new values, ready for `apoint compare`.
         code: The change as lines of PyTorch.
+        recipe_file: The recipe that is to be changed.
     """
 
     words: str
     recipe: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
+    recipe_file: str = "base.yaml"
 
     @property
     def command(self) -> str:
-        """The comparison that would test it, for a recipe file `base.yaml`; empty if no recipe can say it."""
+        """The comparison that would test it; empty if no recipe can say it."""
         changes = " ".join(f"--change {path}={_written(value)}" for path, value in self.recipe.items())
-        return f"apoint compare base.yaml {changes}" if changes else ""
+        return f"apoint compare {_written(self.recipe_file)} {changes}" if changes else ""
 
     def __str__(self) -> str:
         return self.words
@@ -59,7 +61,8 @@ class Finding:
         cause: Why that happens and what it does.
         treatment: What to change.
         level: How bad it is.
-        confidence: How sure the doctor is, from 0 to 1.
+        confidence: How sure the doctor is, from 0 to 1: of the patients in the clinic on which the code was
+            raised, the share that had the fault; where that is not known, what the rule says of itself.
         stage: At which stage of the examination it was seen.
         layer: The layer it concerns; empty if it is the whole.
         course: The items of the course behind it.

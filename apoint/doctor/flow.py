@@ -1,7 +1,7 @@
 """Fourth and fifth stage: the signal on its way forwards and the gradient on its way back, before training.
 
 Signs: `forward-growth`, `spread-growth`, `backward-growth` (e-folds from the first layer to the last),
-`forward-slope`, `backward-slope` (per layer), `dead-share`, `saturated-share`, `gradient-agreement`.
+`forward-slope`, `backward-slope` (per layer), `dead-share`, `saturated-share`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
-from itertools import islice
-
-import torch
 
 from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
-from apoint.probes import Reading, aside
+from apoint.probes import Reading
 
 
 def examine_signal(exam: Examination) -> Iterator[Finding]:
@@ -71,8 +68,7 @@ def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
                 "type.",
                 Treatment(
                     "Bound what goes in: add a small constant under roots and in denominators, use "
-                    "log_softmax in "
-                    "place of log(softmax), clamp exponents.",
+                    "log_softmax in place of log(softmax), clamp exponents.",
                     code="x = torch.log(x.clamp_min(1e-6))",
                 ),
                 level="severe",
@@ -108,13 +104,12 @@ def _fold(efolds: float) -> str:
 def _growing(growth: float, slope: float, reading: Reading) -> Finding:
     return Finding(
         "exploding-signal",
-        f"The signal's square grows {_fold(growth)} times from the first layer to the last, "
-        f"{_fold(slope)} times with each layer.",
+        f"The signal's square grows {_fold(growth)} times from the first layer to the last, {_fold(slope)} "
+        "times with each layer.",
         growth,
         ranges.healthy("forward-growth"),
         "Weights are larger than the activation allows: the outputs are huge and so are the gradients, and "
-        "the first "
-        "steps throw the network far away.",
+        "the first steps throw the network far away.",
         Treatment(
             "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), or normalise.",
             {"init": "he"},
@@ -132,15 +127,14 @@ def _shrinking(growth: float, slope: float, reading: Reading, sign: str) -> Find
     what = "signal's square" if sign == "forward-growth" else "difference between examples (squared)"
     return Finding(
         "vanishing-signal",
-        f"The {what} shrinks {_fold(growth)} times from the first layer to the last, "
-        f"{_fold(slope)} times with each layer.",
+        f"The {what} shrinks {_fold(growth)} times from the first layer to the last, {_fold(slope)} times "
+        "with each layer.",
         growth,
         ranges.healthy(sign),
         "The last layers see next to nothing of the input, and the first ones get next to no gradient.",
         Treatment(
             "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), add skip "
-            "connections, or "
-            "normalise.",
+            "connections, or normalise.",
             {"init": "he"},
             "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
         ),
@@ -158,9 +152,8 @@ def _wrong_gain(slope: float) -> Finding:
         f"With each layer the signal's square changes {math.exp(slope):.2f} times.",
         slope,
         ranges.healthy("forward-slope"),
-        "The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, with "
-        "n inputs. "
-        "A few layers bear it, many do not.",
+        "The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, "
+        "with n inputs. A few layers bear it, many do not.",
         Treatment(
             "Initialise with the gain of the activation.",
             {"init": "he"},
@@ -188,8 +181,7 @@ def _dead(exam: Examination) -> Iterator[Finding]:
             worst,
             ranges.healthy("dead-share"),
             "A ReLU whose input is always negative outputs 0 and passes no gradient back: nothing will wake "
-            "it. Large "
-            "negative biases or one step that was too large do this.",
+            "it. Large negative biases or one step that was too large do this.",
             Treatment(
                 "Start biases at 0, lower the learning rate, or use an activation with a slope on both "
                 "sides.",
@@ -243,7 +235,6 @@ def examine_gradients(exam: Examination) -> Iterator[Finding]:
         yield _gradient("vanishing-gradient", growth, "shrinks")
     elif growth is not None and ranges.too_low("backward-growth", growth):
         yield _gradient("exploding-gradient", growth, "grows")
-    yield from _noise(exam)
 
 
 def _gradient(code: str, growth: float, verb: str) -> Finding:
@@ -255,8 +246,7 @@ def _gradient(code: str, growth: float, verb: str) -> Finding:
         growth,
         ranges.healthy("backward-growth"),
         "Each layer multiplies it by the slope of its activation (at most 1/4 for a sigmoid) and its "
-        "weights: the "
-        "first layers "
+        "weights: the first layers "
         + ("hardly learn." if smaller else "are thrown about by steps that suit the last ones."),
         Treatment(
             "Use ReLU or GELU in place of sigmoids, the matching initialisation, skip connections or "
@@ -270,46 +260,3 @@ def _gradient(code: str, growth: float, verb: str) -> Finding:
         course=("A4",),
         unit="e-folds",
     )
-
-
-def _noise(exam: Examination) -> Iterator[Finding]:
-    """How far the gradients of different batches point the same way."""
-    agreement = gradient_agreement(exam)
-    exam.sign("gradient-agreement", agreement)
-    if agreement is not None and ranges.too_low("gradient-agreement", agreement):
-        size = exam.patient.train.batch_size
-        yield Finding(
-            "noisy-gradient",
-            f"Gradients of different batches of {size} have a cosine of {agreement:.2f} with one another.",
-            agreement,
-            ranges.healthy("gradient-agreement"),
-            "Most of each step is noise of the choice of examples; training is a random walk with a small "
-            "drift.",
-            Treatment(
-                "Take larger batches, or lower the learning rate as much as they are too small.",
-                {"batch_size": 4 * size},
-                f"loader = DataLoader(dataset, batch_size={4 * size}, shuffle=True)",
-            ),
-            confidence=0.7,
-            stage="gradients",
-            course=("F4", "C4"),
-        )
-
-
-def gradient_agreement(exam: Examination, number: int = 6) -> float | None:
-    """The mean cosine between the gradients of several batches, at the start."""
-    patient = exam.patient
-    subject = patient.subject()
-    if not subject.parameters:
-        return None
-    rows = []
-    with aside(patient.model, patient.seed, mode=True):
-        for batch in islice(patient.train.batches(patient.seed), number):
-            gradients = torch.autograd.grad(
-                subject.loss(batch), list(subject.parameters.values()), allow_unused=True
-            )
-            flat = torch.cat([g.flatten() for g in gradients if g is not None]).double()
-            rows.append(flat / flat.norm().clamp_min(1e-300))
-    cosines = torch.stack(rows) @ torch.stack(rows).T
-    value = float((cosines.sum() - cosines.trace()) / (number * (number - 1)))
-    return value if math.isfinite(value) else None

@@ -1,5 +1,4 @@
-"""Sixth stage: does it learn, and would it learn better with another rate? Answered by short trainings on
-copies.
+"""Sixth stage: does it learn, and would another rate do better? Answered by short trainings of copies.
 
 Signs: `loss-drop`, `update-ratio`, `slower-advantage`, `faster-advantage`, `warmup-advantage`,
 `memorised-loss`.
@@ -17,6 +16,7 @@ from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.trial import History
 
+FEW = 16  # examples a batch below which their noise may be what the rate does not suit
 CLEAR = 0.1  # share of the first loss by which another learning rate is clearly better
 
 
@@ -79,19 +79,21 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
         gain = _furthest(exam, history, (1e-2, 1e-3, 1e-4), gain)  # a tenth may be too high as well
     if not ranges.too_high("slower-advantage", gain):
         return
-    warm = None
-    if not _warms_up(exam):
-        warm = exam.sign("warmup-advantage", _advantage(history, exam.warmed))
-    (factor, slower), warmed = _best(exam, (0.1, 1e-2, 1e-3)), exam.warmed if warm is not None else None
+    (factor, slower), scale = _best(exam, (0.1, 1e-2, 1e-3)), _scale(history)
     assert slower is not None
     ended = (
         f"training diverges ({history.ended})" if history.ended else f"the loss ends at {history.last:.3g}"
     )
-    if (
-        warmed is not None
-        and math.isfinite(warmed.last)
-        and warmed.last <= slower.last + 0.02 * _scale(history)
-    ):
+    if exam.patient.train.batch_size <= FEW:
+        larger = exam.enlarged
+        if larger is not None and larger.last <= slower.last + 0.05 * scale:
+            yield _noisy(exam, history, larger, ended)
+            return
+    warm = None
+    if not _warms_up(exam):
+        warm = exam.sign("warmup-advantage", _advantage(history, exam.warmed))
+    warmed = exam.warmed if warm is not None else None
+    if warmed is not None and math.isfinite(warmed.last) and warmed.last <= slower.last + 0.02 * scale:
         yield _no_warmup(history, warmed, ended, float(warm or 0.0))
         return
     rate = rates(exam.patient.optimizer)[0]
@@ -111,6 +113,28 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
         confidence=0.9 if history.ended else 0.8,
         stage="optimisation",
         course=("D4", "F2"),
+    )
+
+
+def _noisy(exam: Examination, history: History, larger: History, ended: str) -> Finding:
+    size = exam.patient.train.batch_size
+    return Finding(
+        "noisy-gradient",
+        f"With batches of {size} {ended}; with batches sixteen times as large, at the same rate, at "
+        f"{larger.last:.3g}.",
+        _advantage(history, larger) or 0.0,
+        ranges.healthy("slower-advantage"),
+        "Most of each step is noise of the choice of examples, which the learning rate lets through: "
+        "training is a random walk with a small drift.",
+        Treatment(
+            "Take larger batches, or lower the learning rate as much as they are too small.",
+            {"batch_size": 16 * size},
+            f"loader = DataLoader(dataset, batch_size={16 * size}, shuffle=True)",
+        ),
+        level="severe" if history.ended else "warning",
+        confidence=0.8,
+        stage="optimisation",
+        course=("F4", "C4"),
     )
 
 
@@ -147,9 +171,8 @@ def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Fi
         "rate.",
         gain,
         ranges.healthy("slower-advantage"),
-        "The rate itself is good, but not for the first steps: gradients of a fresh network are large and an "
-        "adaptive "
-        "method knows too little of them.",
+        "The rate itself is good, but not for the first steps: gradients of a fresh network are large and "
+        "an adaptive method knows too little of them.",
         Treatment(
             "Let the learning rate rise from 0 over the first twentieth of training.",
             {"schedule": {"name": "cosine", "warmup": "5%"}},
@@ -176,8 +199,8 @@ def _too_low(exam: Examination, history: History) -> Iterator[Finding]:
     assert faster is not None
     yield Finding(
         "lr-too-low",
-        f"With the learning rate of {rate:g} the loss goes from {history.first:.3g} to {history.last:.3g} in "
-        f"{history.steps} steps; with {rate * factor:g} to {faster.last:.3g}.",
+        f"With the learning rate of {rate:g} the loss goes from {history.first:.3g} to {history.last:.3g} "
+        f"in {history.steps} steps; with {rate * factor:g} to {faster.last:.3g}.",
         gain,
         ranges.healthy("faster-advantage"),
         "Each step changes the weights so little that training would take many times longer than it needs "
@@ -204,8 +227,7 @@ def _broken(history: History) -> Iterator[Finding]:
         "Not because of the learning rate: with a tenth of it the same happens.",
         Treatment(
             "Look for a logarithm or root near 0, a division by something that can be 0, or half precision "
-            "without "
-            "loss scaling.",
+            "without loss scaling.",
             code="torch.autograd.set_detect_anomaly(True)",
         ),
         level="severe",
@@ -243,12 +265,10 @@ def _memory(exam: Examination) -> Iterator[Finding]:
         share,
         ranges.healthy("memorised-loss"),
         "A network that cannot learn a handful of examples by heart does not learn: something between "
-        "inputs, loss and "
-        "weights is broken.",
+        "inputs, loss and weights is broken.",
         Treatment(
             "Check that inputs and targets belong together, that the last layer can give every target, and "
-            "that nothing "
-            "in forward() throws the input away.",
+            "that nothing in forward() throws the input away.",
             code="for _ in range(200): step(x[:16], y[:16])  # the loss should go to 0",
         ),
         confidence=0.7,

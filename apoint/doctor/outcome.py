@@ -69,8 +69,7 @@ def _modes(
             gap,
             ranges.healthy("mode-gap"),
             "The running statistics of batch norm are not those of the data: too slow a momentum, too few "
-            "steps, or "
-            "data of another kind seen in between.",
+            "steps, or data of another kind seen in between.",
             Treatment(
                 "Set the momentum of batch norm to 0.1, or compute the statistics anew before evaluating.",
                 code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
@@ -100,8 +99,8 @@ def _gap(exam: Examination, model: nn.Module, evaluated: float, scale: float) ->
             ranges.healthy("generalisation-gap"),
             f"The network learns its {len(exam.patient.train)} examples by heart.",
             Treatment(
-                "More data or augmentation first; then weight decay, dropout, a smaller network, or stopping "
-                "early.",
+                "More data or augmentation first; then weight decay, dropout, a smaller network, or "
+                "stopping early.",
                 {"optimizer.weight_decay": 0.1},
                 "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)",
             ),

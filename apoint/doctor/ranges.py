@@ -1,8 +1,7 @@
-"""The ranges in which signs lie for healthy trainings, as `healthy.json` has them.
+"""What the doctor has learnt from a clinic of trainings: healthy ranges, and how far to trust each code.
 
-The file is written by `python -m studies.clinic.calibrate` from a suite of healthy trainings; nothing in it
-is
-typed by hand.
+`healthy.json` is written by `python -m studies.clinic.calibrate` from a suite of healthy and of spoilt
+trainings; nothing in it is typed by hand.
 """
 
 from __future__ import annotations
@@ -13,13 +12,30 @@ import math
 from importlib import resources
 from typing import Any
 
+FEWEST_RAISED = 5  # below this a share says nothing
+
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
     """Every calibrated sign with its healthy range and where it comes from."""
-    text = resources.files("apoint.doctor").joinpath("healthy.json").read_text()
-    signs: dict[str, dict[str, Any]] = json.loads(text)["signs"]
+    signs: dict[str, dict[str, Any]] = _learnt()["signs"]
     return signs
+
+
+@functools.cache
+def _learnt() -> dict[str, Any]:
+    text = resources.files("apoint.doctor").joinpath("healthy.json").read_text()
+    learnt: dict[str, Any] = json.loads(text)
+    return learnt
+
+
+def trust(code: str) -> float | None:
+    """How often a code was right when it was raised in the clinic; None if that was too seldom to say.
+
+    One success and one failure are added, so that a code that was always right is not taken for certain.
+    """
+    row = _learnt().get("raised", {}).get(code, {"raised": 0, "right": 0})
+    return (row["right"] + 1) / (row["raised"] + 2) if row["raised"] >= FEWEST_RAISED else None
 
 
 # The suite has many networks and few datasets, so what it says of data and of habits is too narrow. These

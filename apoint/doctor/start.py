@@ -68,8 +68,7 @@ def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None)
         1.0,
         (None, 0.0),
         "The softmax of probabilities is nearly uniform: the loss cannot fall far below its start, and "
-        "gradients "
-        "are a fraction of what they should be.",
+        "gradients are a fraction of what they should be.",
         Treatment(
             "Return logits from the model: remove its last softmax; apply it only to show probabilities.",
             code="return self.head(x)  # not softmax(self.head(x))",
@@ -101,8 +100,7 @@ def _reduction(exam: Examination, loss: float, doubled: float) -> Iterator[Findi
         ratio,
         (0.95, 1.05),
         f"Gradients are as many times too large as there are examples in a batch ({size}), so the learning "
-        "rate "
-        "means something else for every batch size.",
+        "rate means something else for every batch size.",
         Treatment(
             "Take the mean over examples.",
             code='loss = torch.nn.CrossEntropyLoss(reduction="mean")',
@@ -127,13 +125,11 @@ def _shape(
     yield Finding(
         "target-shape",
         f"Outputs have shape {tuple(outputs.shape)}, targets {tuple(targets.shape)}, and the loss is the "
-        "same "
-        "whichever target goes with which example.",
+        "same whichever target goes with which example.",
         0.0,
         (None, None),
         "The shapes are broadcast against one another, so that every output is compared with every target; "
-        "the "
-        "best answer is then the mean of all targets, whatever the input.",
+        "the best answer is then the mean of all targets, whatever the input.",
         Treatment(
             "Give both the same shape.",
             code="loss = loss_function(outputs.squeeze(-1), targets)",
@@ -160,8 +156,7 @@ def _initial(
         ratio,
         ranges.healthy("initial-loss-ratio"),
         "Before training a network should be as unsure as one that knows only how frequent the answers are; "
-        "it is "
-        "confidently wrong instead, and the first steps go into unlearning that.",
+        "it is confidently wrong instead, and the first steps go into unlearning that.",
         Treatment(
             "Initialise the last layer smaller, and its bias to the mean answer.",
             {"init": "he"},

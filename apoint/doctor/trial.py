@@ -1,9 +1,7 @@
-"""A short training on a copy, watched closely: losses, gradients as they arise and as they are applied,
-updates.
+"""A short training of a copy, watched closely: losses, updates, gradients as they arise and are applied.
 
-What is watched are hooks on parameters and on the optimizer, so a training step of the user's own can be
-used as
-it is, and its mistakes seen.
+What watches are hooks on parameters and on the optimizer, so a training step of the user's own can be used
+as it is, and its mistakes seen.
 """
 
 from __future__ import annotations
@@ -19,13 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from apoint.doctor.copies import copied
+from apoint.doctor.examples import Examples
 from apoint.doctor.patient import Patient, Step, as_written, squared_norm
 from apoint.errors import ApointError
 from apoint.nn import elementary_attention
-from apoint.probes import Batch, Subject
+from apoint.probes import Batch, Subject, aside
 from apoint.probes.subject import first_line
 
 UPDATES_EVERY = 5
+FEW = 16  # with fewer examples a batch, the loss of single batches says too little
+JUDGED_ON = 128
 DIVERGED = 1e6  # times the loss at the start
 
 
@@ -44,6 +45,7 @@ class History:
         stale: At how many steps gradients were added to those of a step before.
         steps: How many steps were made.
         ended: Why it ended before time; empty if it did not.
+        judged: Where batches are small, the loss on many examples before the first step and after the last.
         model: The model as it has become.
     """
 
@@ -58,17 +60,22 @@ class History:
     stale: int = 0
     steps: int = 0
     ended: str = ""
+    judged: list[float] = field(default_factory=list)
 
     @property
     def first(self) -> float:
-        """The loss at the start, of the first batch."""
+        """The loss at the start, of the first batch or of many examples."""
+        if self.judged:
+            return self.judged[0]
         return self.losses[0] if self.losses else math.nan
 
     @property
     def last(self) -> float:
-        """The loss at the end: the median of the last tenth; infinite if training diverged."""
+        """The loss at the end: the median of the last tenth, or of many examples; infinite if it diverged."""
         if self.ended or not self.losses:
             return math.inf
+        if self.judged:
+            return self.judged[-1] if math.isfinite(self.judged[-1]) else math.inf
         return statistics.median(self.losses[-max(5, len(self.losses) // 10) :])
 
     @property
@@ -97,6 +104,7 @@ def trial(
     optimizer: torch.optim.Optimizer | None = None,
     own_step: bool = True,
     seed: int | None = None,
+    batch_size: int | None = None,
 ) -> History:
     """Train a copy of a patient's model for some steps.
 
@@ -109,16 +117,22 @@ def trial(
         optimizer: Another optimizer than the patient's, made for the patient's model.
         own_step: Use the user's own training step, if there is one.
         seed: Which order of the data; the patient's own by default.
+        batch_size: How many examples a step takes; as the patient does by default.
     """
     model, moved = copied(patient.model, optimizer or patient.optimizer)
     assert moved is not None, "a model without weights is not trained"
     watcher = _Watcher(model, moved)
     step = patient.step if own_step and patient.step is not None else None
     base = [float(group["lr"]) * rate for group in moved.param_groups]
-    batches = patient.train.batches(patient.seed if seed is None else seed)
+    examples = Examples(patient.train.whole, batch_size or patient.train.batch_size)
+    batches = examples.batches(patient.seed if seed is None else seed)
+    few = batch is None and patient.train.batch_size < FEW
+    sample = patient.train.some(min(JUDGED_ON, len(patient.train)), patient.seed) if few else None
     if step is None:
         model.train()
     with watcher.watching(), _own_randomness(patient.seed), torch.enable_grad(), elementary_attention():
+        if sample is not None:
+            watcher.history.judged.append(_judged(patient, model, sample))
         for number in range(steps):
             own = 1.0 if optimizer is not None else _factor(patient, number)
             factor = own * min(1.0, (number + 1) / warmup if warmup else 1.0)
@@ -128,7 +142,14 @@ def trial(
             _made(watcher, step, model, chosen, patient.loss, moved)
             if watcher.history.ended:
                 break
+    if sample is not None:
+        watcher.history.judged.append(_judged(patient, model, sample))
     return watcher.history
+
+
+def _judged(patient: Patient, model: nn.Module, sample: Batch) -> float:
+    with aside(model, patient.seed, mode=True), torch.no_grad():
+        return float(Subject(model, sample, patient.loss).loss())
 
 
 def _factor(patient: Patient, number: int) -> float:

@@ -160,9 +160,9 @@ def _shares(rows: Sequence[Operation], dead: Mapping[str, float]) -> Markup | No
     marked = sum(row.name in dead or row.saturation is not None for row in activations)
     others = "; the others can be neither" if marked < len(activations) else ""
     words = (
-        f"Lost units: {marked} of {count(len(activations), 'activation')} drawn{others}. Dead: units "
-        "that pass no gradient on any example. Saturated: inputs where the activation is all but flat. "
-        "Dashed lines: the most that is healthy. Units: shares; layers."
+        f"Lost units: {marked} of {count(len(activations), 'activation')} drawn{others}. Dead: units that "
+        "pass no gradient on any example. Saturated: inputs where the activation is all but flat. Dashed "
+        "lines: the most that is healthy. Units: shares; layers."
     )
     return _figure(svg, words)
 

@@ -141,9 +141,7 @@ def layer_table(report: Report) -> list[str]:
     for i in shown:
         deviation = operations["variance"][i] ** 0.5
         rows.append(
-            f"{operations['name'][i][-33:]:<34}{kinds[i]:<12}{operations['mean'][i]:>10.3g}{deviation:>11.3g}"
-            f"{operations['zeros'][i]:>7.0%}{_share(operations['saturation'][i]):>6}"
-            f"{_number(operations['gradient_norm'][i]):>11}"
+            f"{operations['name'][i][-33:]:<34}{kinds[i]:<12}{operations['mean'][i]:>10.3g}{deviation:>11.3g}{operations['zeros'][i]:>7.0%}{_share(operations['saturation'][i]):>6}{_number(operations['gradient_norm'][i]):>11}"
         )
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def inspect_recipe(
     replica.model.train()
     options.setdefault("name", f"{recipe.name}, seed {seed}")
     test = replica.data.splits.get("test")
-    return inspect(
+    report = inspect(
         replica.model,
         _examples(replica, replica.data.train, seed),
         replica.loss,
@@ -62,6 +63,16 @@ def inspect_recipe(
         seed=seed,
         **options,
     )
+    return _about(report, str(source)) if isinstance(source, str | Path) else report
+
+
+def _about(report: Report, file: str) -> Report:
+    """The report with comparisons that name the recipe's own file."""
+    findings = [
+        replace(finding, treatment=replace(finding.treatment, recipe_file=file))
+        for finding in report.findings
+    ]
+    return replace(report, diagnosis=replace(report.diagnosis, findings=findings))
 
 
 def inspect_run(folder: str | Path, **options: Any) -> Report:

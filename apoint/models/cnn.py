@@ -32,7 +32,13 @@ class GlobalAverage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The means."""
-        return torch.flatten(x, 2).mean(-1)
+        flat_BCS = torch.flatten(x, 2)
+        if x.dim() == 3:
+            return flat_BCS.mean(-1)
+        # Images lie in memory with their channels last. The gradient of a mean is laid out in the order of
+        # the axes it was taken over, so they are put into that order first: otherwise the layer before
+        # would meet a gradient in another order than its values, which takes it five times as long.
+        return flat_BCS.transpose(1, 2).mean(1)
 
 
 class CNN(nn.Module):

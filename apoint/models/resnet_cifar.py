@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
+from apoint.models.cnn import GlobalAverage
 from apoint.models.shapes import Size, has_norm, space_of, written
 from apoint.nn.activations import activation as build_activation
 from apoint.nn.dropout import Dropout, Mode, StochasticDepth
@@ -50,11 +51,12 @@ class ResNetCifar(nn.Module):
         self.stem = stem
         self.stages = stages
         self.last = last
+        self.readout = GlobalAverage()
         self.head = head
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """One logit for each class."""
-        features_BC = self.last(self.stages(self.stem(x_BCHW))).mean((2, 3))
+        features_BC = self.readout(self.last(self.stages(self.stem(x_BCHW))))
         logits: Tensor = self.head(features_BC)
         return logits
 

@@ -98,8 +98,8 @@ def learning_rate_range(
 def _rates(lowest: float, highest: float, num_rates: int) -> list[float]:
     if lowest >= highest or num_rates < 2:
         raise UsageError(
-            f"{NAME} needs at least 2 rates, from a lower to a higher one, got {num_rates} from "
-            f"{lowest:g} to {highest:g}"
+            f"{NAME} needs at least 2 rates, from a lower to a higher one, got {num_rates} from {lowest:g} "
+            f"to {highest:g}"
         )
     factor = (highest / lowest) ** (1 / (num_rates - 1))
     return [lowest * factor**index for index in range(num_rates)]

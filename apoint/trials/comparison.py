@@ -161,7 +161,7 @@ class Comparison:
         kept = record.read_fleet(self.folder)
         if kept is None:
             pairs = self._stations()[0]
-            predicted = self.fleet.plan(self.tasks(pairs))
+            predicted = self.fleet.plan(self.tasks(pairs), begin=True)
             if not predicted.seconds:
                 return  # all of them are there
             way = predicted.way

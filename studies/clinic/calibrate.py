@@ -1,11 +1,13 @@
-"""From the signs of healthy patients to the range of each: what a doctor may call unusual.
+"""From results on the calibration split to what the doctor knows: healthy ranges, and trust in each code.
 
-    python -m studies.clinic.calibrate results.jsonl --out healthy.json
+    python -m studies.clinic.calibrate healthy.jsonl faulty.jsonl --out apoint/doctor/healthy.json
 
 Each sign gets its quantiles over the healthy patients and two bounds. A bound is the extreme quantile (1 % or
 99 %), moved outwards by half of the distance from the median to it, but never inside the most extreme healthy
 value seen. Signs that are all positive and span more than a factor of ten are treated on a logarithmic
 scale. With n patients the 99 % quantile rests on about n / 100 of them, so n is written beside it.
+
+For each code it is counted on how many patients it was raised, and on how many of them it was right.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from studies.clinic.pool import Record, read
+from studies.clinic.rates import CRASH, alarms
 
 QUANTILES = (0.01, 0.05, 0.5, 0.95, 0.99)
 WIDENING = 0.5
@@ -75,6 +78,17 @@ def table(signs: Mapping[str, Iterable[float]]) -> dict[str, dict[str, float | i
     return {name: healthy_range(values) for name, values in sorted(signs.items())}
 
 
+def raised(records: Iterable[Record]) -> dict[str, dict[str, int]]:
+    """For each code at warning level or above: on how many patients it was raised, and right."""
+    counts: dict[str, dict[str, int]] = {}
+    for record in records:
+        for code in set(alarms(record)) - {CRASH}:
+            row = counts.setdefault(code, {"raised": 0, "right": 0})
+            row["raised"] += 1
+            row["right"] += code in record["accepted"]
+    return dict(sorted(counts.items()))
+
+
 def main() -> None:
     """Read results, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -83,7 +97,13 @@ def main() -> None:
     options = parser.parse_args()
     records = [record for path in options.results for record in read(path)]
     ranges = table(healthy_signs(records))
-    options.out.write_text(json.dumps(ranges, indent=1) + "\n")
+    written = {
+        "from": "python -m studies.clinic.calibrate",
+        "patients": sum(record.get("fault") is None for record in records),
+        "signs": ranges,
+        "raised": raised(records),
+    }
+    options.out.write_text(json.dumps(written, indent=1) + "\n")
     for name, row in ranges.items():
         print(f"{name:40} n {row['n']:4}  healthy from {row['lower']} to {row['upper']}")
 

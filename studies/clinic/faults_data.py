@@ -7,15 +7,17 @@ from torch import Tensor
 
 from studies.clinic.faults import fault
 from studies.clinic.patients import Draft
-from studies.clinic.planting import map_inputs
+from studies.clinic.planting import map_inputs, use
 
 CLASSIFIED = "mlp/digits functional-mlp/digits cnn-batch-norm/images encoder/waves mixer/colours"
 
 
 @fault(
     "unnormalised-input",
-    on="mlp/digits tanh-mlp/waves regression-mlp/friedman selu-mlp/digits vit/images",
-    elsewhere="tokens; networks whose first layer is followed by batch or group norm, which take any scale",
+    on="mlp/digits tanh-mlp/waves regression-mlp/friedman selu-mlp/digits vit/colours",
+    prepare=lambda draft: None if "attention" in draft.family.traits else use("momentum", 0.02)(draft),
+    elsewhere="tokens; networks whose first layer is followed by batch or group norm, which take any scale; "
+    "shallow networks with Adam, which learn well from bytes",
 )
 def unnormalised(draft: Draft) -> None:
     """Pixels as bytes from 0 to 255; measurements each in a unit of its own."""

@@ -137,7 +137,7 @@ SPOILERS = (planting.logarithm, planting.root_of_positive, planting.overflowing)
 
 @fault("non-finite", on="mlp/digits cnn-group-norm/images encoder/waves regression-mlp/friedman lstm-lm/text")
 def non_finite(draft: Draft) -> None:
-    """A logarithm of negative values, a root at 0, or an overflow of half precision, inside the network."""
+    """A logarithm of negative values, a root at 0, or too large for half precision, inside."""
     spoil(draft, SPOILERS[draft.seed % 3])
 
 

@@ -150,7 +150,7 @@ CONVOLUTIONS = [
 
 SEQUENCES = [
     *_on(
-        ["digits", "images", "+colours"],
+        ["digits", "+colours"],
         "vit",
         of.vit,
         "patch_embedding",

@@ -1,6 +1,7 @@
 """Runs the doctor over the clinic's patients, in processes, and writes one line of JSON for each.
 
     python -m studies.clinic.run --split publication --out results.jsonl [--kind healthy dead-units]
+    python -m studies.clinic.run --split calibration --kind healthy --thorough --out healthy.jsonl
 
 Patients that the file already holds are left out, so a run can be interrupted; a failure of the doctor, or of
 the process it runs in, is recorded as a crash of that patient.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +30,19 @@ def everybody() -> dict[str, Patient]:
     return {patient.name: patient for split in SPLITS for patient in [*healthy(split), *faulty(split)]}
 
 
-def examine(name: str) -> Record:
-    """Let the doctor see one patient; for a process of the pool."""
+def examine(name: str, **how: bool) -> Record:
+    """Let the doctor see one patient; for a process of the pool.
+
+    Args:
+        name: The patient.
+        **how: `quick` or `thorough`, for `apoint.inspect`.
+    """
     import apoint
 
     patient = everybody()[name]
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        report = apoint.inspect(**patient.arguments())
-    return summary(report)
-
-
-def examine_quickly(name: str) -> Record:
-    """As `examine`, with the doctor's quick examination."""
-    import apoint
-
-    patient = everybody()[name]
-    with warnings.catch_warnings(record=True):
-        warnings.simplefilter("always")
-        report = apoint.inspect(**patient.arguments(), quick=True)
+        report = apoint.inspect(**patient.arguments(), **how)
     return summary(report)
 
 
@@ -108,9 +103,10 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="only every so many-th patient")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="the doctor's quick examination")
+    parser.add_argument("--thorough", action="store_true", help="all evidence, whatever was found before")
     options = parser.parse_args()
     chosen = patients(options.split, options.kind)[:: options.every][: options.limit]
-    work = examine_quickly if options.quick else examine
+    work = partial(examine, quick=options.quick, thorough=options.thorough)
     names = [patient.name for patient in chosen]
     records = work_through(names, work, options.out, options.workers, identity)
     crashed = sum("crash" in record for record in records)

@@ -57,7 +57,7 @@ def test_a_sick_recipe(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert code == 4
     assert "Most probable cause: lr-too-high" in out
-    assert "apoint compare" in out
+    assert f"apoint compare {recipe} --change optimizer.lr=" in out
     assert "lr-too-high" in page.read_text()
 
 

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apoint.errors import UsageError
-from apoint.verdict import anytime_multiplier, evidence, nominal_alpha, planned_multiplier
+from apoint.verdict import anytime_multiplier, evidence, intervals, nominal_alpha, planned_multiplier
 
 DEFAULT = (8, 16, 24, 32)
+
+
+def test_the_level_that_is_kept_is_what_the_simulation_gives() -> None:
+    for (looks, alpha), level in intervals.KNOWN_LEVELS.items():
+        assert intervals.simulated_level(looks, alpha) == level
 
 
 def test_the_default_plan_has_the_known_multipliers() -> None:

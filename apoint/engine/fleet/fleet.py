@@ -154,14 +154,20 @@ class Fleet:
             )
         _remove(group.place for group in groups if group.place)
 
-    def plan(self, tasks: Iterable[Task]) -> Prediction:
-        """What training these tasks would take, from timing a few steps; nothing is trained or written."""
+    def plan(self, tasks: Iterable[Task], begin: bool = False) -> Prediction:
+        """What training these tasks would take, from timing a few steps; nothing is trained or written.
+
+        Args:
+            tasks: What would be trained.
+            begin: Whether it will be, so that workers had better start meanwhile.
+        """
         unique = list({task.folder(self.options.root): task for task in tasks}.values())
         with keeping(self._kept):
             recall = Recall(self.options)
             missing = [task for task in unique if self._fresh or not recall.standing(task).ended]
             if missing:
-                return self._planner.predict(missing, self._start_seconds())
+                on_sure = self._begin if begin else silent
+                return self._planner.predict(missing, self._start_seconds(), on_sure)
         return Prediction("loop", 1, 1, 0.0, 0, nothing_to_train(unique))
 
     # -- what is there -------------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ class Fleet:
     # -- how to train --------------------------------------------------------------------------------------
 
     def _decide(self, unique: list[Task], missing: list[Task]) -> Way:
-        way, self.sentence = self._planner.decide(unique, missing, self._start_seconds())
+        way, self.sentence = self._planner.decide(unique, missing, self._start_seconds(), self._begin)
         self._tell(self.sentence, once=f"way: {way}")
         return way
 
@@ -243,6 +249,7 @@ class Fleet:
 
     def _backend(self, way: Way) -> Backend:
         if not way.has_processes:
+            self.close()
             return Here(self._kept, self._stacker)
         if way.backend == "ray":
             from apoint.engine.fleet.ray import RayBackend
@@ -250,10 +257,17 @@ class Fleet:
             settings = {"files": self._files, "workers": self._asked_workers, **self._cluster_settings}
             self._cluster = self._cluster or RayBackend(**settings)
             return self._cluster
+        return self._pool_of(way.workers)
+
+    def _pool_of(self, workers: int) -> Pool:
         if self._pool is None:
-            self._pool = Pool(way.workers, self._kept, self._files, self._stacker)
-        self._pool.capacity = way.workers
+            self._pool = Pool(workers, self._kept, self._files, self._stacker)
+        self._pool.capacity = workers
         return self._pool
+
+    def _begin(self, workers: int) -> None:
+        """Start workers before it is known whether they are the best way, which takes as long to find out."""
+        self._pool_of(workers).begin()
 
 
 def nothing_to_train(tasks: Sequence[Task]) -> str:

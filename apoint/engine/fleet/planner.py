@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from apoint.engine import environment
 from apoint.engine.api import Options
@@ -12,9 +12,11 @@ from apoint.engine.fleet.groups import STACKS, compose, place_of
 from apoint.engine.fleet.machine import available_memory
 from apoint.engine.fleet.probe import MOST_STACKED
 from apoint.engine.fleet.recall import Recall
-from apoint.engine.fleet.task import Task
+from apoint.engine.fleet.task import Task, silent
 from apoint.engine.fleet.timer import Timer
 from apoint.errors import UsageError
+
+SURE_SECONDS = 20.0  # work that takes one core so long is shared out in the end, whatever stacks may save
 
 
 class Planner:
@@ -32,25 +34,36 @@ class Planner:
         self.timer = Timer(options)
         self.settled: tuple[Way, str] | None = None
 
-    def decide(self, tasks: Sequence[Task], missing: Sequence[Task], start: float | None) -> tuple[Way, str]:
+    def decide(
+        self,
+        tasks: Sequence[Task],
+        missing: Sequence[Task],
+        start: float | None,
+        begin: Callable[[int], None] = silent,
+    ) -> tuple[Way, str]:
         """The way to train, and the sentence that says so; nothing is measured if the user has said how.
 
         Args:
             tasks: All tasks of the call.
             missing: Those that are not there.
             start: The seconds until workers are ready; None if unknown.
+            begin: Called with their number as soon as it is likely that there will be workers.
         """
         if self.settled is not None:
             return self.settled
         if self.backend == "auto":
-            return self._automatic(tasks, missing, start)
+            return self._automatic(tasks, missing, start, begin)
         way = Way(self.backend, self.workers, self._stack(tasks))
         if way.has_processes:
             refuse_script(missing)
         return way, f"fleet: {way}, as asked"
 
     def _automatic(
-        self, tasks: Sequence[Task], missing: Sequence[Task], start: float | None
+        self,
+        tasks: Sequence[Task],
+        missing: Sequence[Task],
+        start: float | None,
+        begin: Callable[[int], None],
     ) -> tuple[Way, str]:
         begun = self.stack is None and self._begun_stack(tasks)
         if begun:
@@ -60,7 +73,7 @@ class Planner:
             return way, f"fleet: {way}, to go on with what was left"
         if len(missing) == 1:
             return Way("loop"), "fleet: loop, because there is one replica to train"
-        prediction = self.predict(missing, start)
+        prediction = self.predict(missing, start, begin)
         return prediction.way, prediction.sentence
 
     def _stack(self, tasks: Sequence[Task]) -> int:
@@ -70,11 +83,19 @@ class Planner:
         most = max(Counter(task.recipe.fingerprint for task in tasks).values())
         return self.stack or default_stack(most, self.workers if self.backend == "pool+stacked" else 1)
 
-    def predict(self, missing: Sequence[Task], start: float | None) -> Prediction:
+    def predict(
+        self, missing: Sequence[Task], start: float | None, begin: Callable[[int], None] = silent
+    ) -> Prediction:
         """What training will take, from timing a few steps."""
         stacks = "stacked" in self.backend or (self.backend == "auto" and self.stack != 1)
-        work = self.timer.work(missing, stacks and len(missing) > 1, start)
-        considered = ways(work, self.backend, self._workers(missing), self.stack)
+        workers = self._workers(missing)
+        if self.backend == "auto" and workers > 1 and len(missing) > workers:
+            work = self.timer.work(missing, False, start)
+            fits = work.memory(Way("pool", workers)) < (available_memory() or 0)
+            if fits and work.seconds(Way("loop")) > SURE_SECONDS:
+                begin(workers)
+        work = self.timer.work(missing, stacks and len(missing) > 1, start, workers)
+        considered = ways(work, self.backend, workers, self.stack)
         return choose(work, considered, available_memory(), asked=self.backend != "auto")
 
     def _workers(self, missing: Sequence[Task]) -> int:

@@ -83,6 +83,11 @@ class Pool:
         """See `Backend`; workers are started as groups come in."""
         self._report = report
 
+    def begin(self) -> None:
+        """Start all workers now, so that they are ready when the first group comes."""
+        while len(self._members) < self.capacity:
+            self._start_worker()
+
     def submit(self, group: Group) -> None:
         """See `Backend`."""
         self._groups.append(group)

@@ -34,6 +34,7 @@ ALONE_SHARE = 0.02  # of the work predicted
 EVALUATION_SECONDS = 0.2
 MOST_STEPS = 50
 WARM_SECONDS = 0.3  # what takes longer is not much slower the first time
+READ_SECONDS = 1.5  # building may take so long the first time for reading the data, which happens once
 SHORT_SECONDS = 1.5  # work that is done so soon is not worth more than a few steps of probing
 SYNCS_OF_A_RUN, SYNCS_OF_AN_EVALUATION, SYNC_SECONDS = 30, 2, 0.003
 MOST_STACKED = 32
@@ -147,7 +148,7 @@ def clock_of(device: torch.device) -> Clock:
 def _built(session: Session, clock: Clock) -> tuple[Replica, float]:
     """The replica, and the seconds that building it takes once everything it needs is imported and read."""
     seconds: list[float] = []
-    while not seconds or (len(seconds) < 2 and seconds[0] < WARM_SECONDS):
+    while not seconds or (len(seconds) < 2 and seconds[0] < READ_SECONDS):
         begin = clock()
         replica = session.assemble()
         rehearse(replica)
@@ -249,10 +250,15 @@ def time_stacked(timing: Timing, tasks: Sequence[Task], options: Options, second
     size = len(tasks)
     if times:
         middle = statistics.median(times[ON_TRIAL:] or times[-1:])
-        timing = replace(timing, stacked={**timing.stacked, size: middle}, stacked_bytes=memory)
+        timing = replace(timing, stacked=_lower(timing.stacked, size, middle), stacked_bytes=memory)
     if evaluation is not None:
-        timing = replace(timing, evaluated={**timing.evaluated, size: evaluation})
+        timing = replace(timing, evaluated=_lower(timing.evaluated, size, evaluation))
     return timing
+
+
+def _lower(known: Mapping[int, float], size: int, seconds: float) -> dict[int, float]:
+    """What is known with a further measurement, of which the lowest counts."""
+    return {**known, size: min(seconds, known.get(size, seconds))}
 
 
 def _stacked_evaluation(stack: Any, timing: Timing, seconds: float, clock: Clock) -> float | None:

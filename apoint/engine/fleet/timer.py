@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from apoint.engine.api import Options
-from apoint.engine.fleet.choose import START_SECONDS, Work
-from apoint.engine.fleet.probe import MOST_STACKED, Timing, time_alone, time_stacked
+from apoint.engine.fleet.choose import START_SECONDS, Work, default_stack
+from apoint.engine.fleet.probe import Timing, time_alone, time_stacked
 from apoint.engine.fleet.task import Task
+from apoint.recipe import Recipe
 
 STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
 STACKED_SHARE = 0.03  # of the work predicted
@@ -26,50 +28,85 @@ class Timer:
         self._options = options
         self._timings: dict[str, Timing] = {}
         self._tried: set[str] = set()
+        self._kinds: dict[int, tuple[Recipe, str]] = {}
 
-    def work(self, tasks: Sequence[Task], stacked: bool, start_seconds: float | None) -> Work:
+    def work(
+        self, tasks: Sequence[Task], stacked: bool, start_seconds: float | None, workers: int = 1
+    ) -> Work:
         """What there is to do, with the timings of all recipes.
 
         Args:
             tasks: What is to be trained.
             stacked: Whether stacks are to be considered.
             start_seconds: How long workers take to start: None if nobody knows yet.
+            workers: How many processes may share the work, which decides what stacks are likely.
         """
         recipes: dict[str, list[Task]] = {}
         for task in tasks:
             recipes.setdefault(task.recipe.fingerprint, []).append(task)
-        for fingerprint, same in recipes.items():
-            if fingerprint not in self._timings:
-                share = 1 / len(recipes)
-                self._timings[fingerprint] = time_alone(same[0], self._options, share, len(same))
+        kinds = {fingerprint: self._kind(same[0]) for fingerprint, same in recipes.items()}
+        largest = {kinds[name]: same for name, same in sorted(recipes.items(), key=lambda item: len(item[1]))}
+        for kind, same in largest.items():
+            if kind not in self._timings:
+                self._timings[kind] = time_alone(same[0], self._options, 1 / len(largest), len(same))
+        counted = [(kinds[name], len(same)) for name, same in recipes.items()]
         if stacked:
-            self._time_stacks(recipes)
-        counted = [(self._timings[fingerprint], len(same)) for fingerprint, same in recipes.items()]
-        return Work(counted, START_SECONDS if start_seconds is None else start_seconds)
+            whole = sum(self._timings[kind].alone * number for kind, number in counted)
+            self._time_stacks(largest, whole, workers)
+        start = START_SECONDS if start_seconds is None else start_seconds
+        return Work([(self._timings[kind], number) for kind, number in counted], start)
 
     def seconds(self, task: Task) -> float | None:
         """What a replica takes alone, if it was measured."""
-        timing = self._timings.get(task.recipe.fingerprint)
+        timing = self._timings.get(self._kind(task))
         return timing.alone if timing else None
 
-    def _time_stacks(self, recipes: dict[str, list[Task]]) -> None:
-        whole = sum(self._timings[fingerprint].alone * len(same) for fingerprint, same in recipes.items())
-        most = LONG_SECONDS if whole > LONG_WORK else STACKED_SECONDS
-        allowed = min(most, STACKED_SHARE * whole) / len(recipes)
-        for fingerprint, same in recipes.items():
-            if len(same) > 1 and fingerprint not in self._tried and allowed >= LEAST_SECONDS:
-                self._tried.add(fingerprint)
-                self._time_stack(fingerprint, same, allowed)
+    def _kind(self, task: Task) -> str:
+        """What recipes have in common that take equally long: all but the numbers of the optimizer.
 
-    def _time_stack(self, fingerprint: str, tasks: Sequence[Task], allowed: float) -> None:
-        """Measure two sizes, as large as fit into the time."""
-        timing = self._timings[fingerprint]
-        most = min(MOST_STACKED, len(tasks))
-        largest = max((size for size in range(2, most + 1) if cost(timing, size) < allowed), default=0)
-        for size in sorted({max(2, largest // 4), largest} if largest else ()):
-            if not timing.refusal:
-                timing = time_stacked(timing, tasks[:size], self._options, allowed / 4)
-        self._timings[fingerprint] = timing
+        Whether such a number is 0 makes a difference, since much is left out then.
+        """
+        recipe = task.recipe
+        if id(recipe) not in self._kinds:
+            values = recipe.canonical()
+            settings = values["optimizer"].items()
+            signs = {name: bool(value) if isinstance(value, float) else value for name, value in settings}
+            text = json.dumps({**values, "optimizer": signs}, sort_keys=True)
+            self._kinds[id(recipe)] = recipe, text  # which keeps the recipe, so that no other gets its number
+        return self._kinds[id(recipe)][1]
+
+    def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int) -> None:
+        most = LONG_SECONDS if whole > LONG_WORK else STACKED_SECONDS
+        allowed = min(most, STACKED_SHARE * whole) / len(kinds)
+        for kind, same in kinds.items():
+            if len(same) > 1 and kind not in self._tried and allowed >= LEAST_SECONDS:
+                self._tried.add(kind)
+                self._time_stack(kind, same, allowed, workers)
+
+    def _time_stack(self, kind: str, tasks: Sequence[Task], allowed: float, workers: int) -> None:
+        """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
+
+        A size between two that were measured is guessed on a line, and the cost of a stack is no line: it
+        falls until the processor's cache is full and then rises. So what will be used is what is measured.
+        """
+        timing = self._timings[kind]
+        likely = likely_sizes(len(tasks), workers)
+        fitting = [size for size in likely if cost(timing, size) < allowed]
+        smaller = [size for size in range(2, min(likely, default=1)) if cost(timing, size) < allowed]
+        sizes, left = fitting or smaller[-1:], allowed
+        # Twice in turn, the better one counts: whatever else goes on meanwhile, such as workers that start,
+        # would otherwise speak against the size that happens to be measured then.
+        for size in sizes * 2:
+            if not timing.refusal and cost(timing, size) < left:
+                left -= cost(timing, size)
+                timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))
+        self._timings[kind] = timing
+
+
+def likely_sizes(replicas: int, workers: int) -> list[int]:
+    """The sizes of stacks worth considering, the likeliest first: shared among all workers, or in one."""
+    shares = (workers, 2 * workers, 1, 2)
+    return [size for size in dict.fromkeys(default_stack(replicas, share) for share in shares) if size > 1]
 
 
 def cost(timing: Timing, size: int) -> float:

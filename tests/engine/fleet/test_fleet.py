@@ -12,10 +12,12 @@ import pytest
 from torch import nn
 
 from apoint.engine import Options, custom
+from apoint.engine.api import Session
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, planner, probe
+from apoint.engine.fleet import choose as choosing
 from apoint.engine.fleet import machine as machines
 from apoint.engine.fleet.probe import Timing, time_alone
-from apoint.engine.fleet.timer import Timer, cost
+from apoint.engine.fleet.timer import Timer, cost, likely_sizes
 from apoint.errors import UsageError
 from apoint.registry import register, registry
 from apoint.store import Run
@@ -93,6 +95,48 @@ def test_the_probe_is_bounded_by_the_work(tmp_path: Path) -> None:
     assert cost(timing, 4) > 10
 
 
+def test_the_sizes_that_are_timed_are_those_that_may_be_used() -> None:
+    assert likely_sizes(8, 2) == [4, 2, 8]
+    assert likely_sizes(8, 1) == [8, 4]
+    assert likely_sizes(2, 2) == [2]
+    assert likely_sizes(1, 2) == []
+    for replicas, workers in itertools.product((2, 3, 8, 31, 100), (1, 2, 5)):
+        work = choosing.Work([(Timing(1.0, 0.0, 1.0, 0.0, 100, 1, 0), replicas)])
+        used = {*choosing.stack_sizes(work, 1), *choosing.stack_sizes(work, workers)}
+        assert used - {2} <= set(likely_sizes(replicas, workers))
+
+
+def test_reading_the_data_is_not_taken_for_building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = iter([0.6, 0.0, 0.0, 0.0])
+    whole = Session.assemble
+    monkeypatch.setattr(Session, "assemble", lambda self: (_spin(next(slow)), whole(self))[1])
+    timing = time_alone(tasks_of(TINY, [0])[0], Options(runs_root=tmp_path, threads=1), 1.0, 4)
+    assert timing.building_seconds < 0.5
+
+
+def _spin(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_workers_of_long_work_start_while_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "SURE_SECONDS", 0.01)
+    tasks = tasks_of(TINY, range(4))
+    with Fleet(Options(runs_root=tmp_path), workers=2) as fleet:
+        fleet.plan(tasks)
+        assert fleet.processes == [], "a plan alone starts nothing"
+        fleet.plan(tasks, begin=True)
+        assert len(fleet.processes) == 2
+        fleet.train(tasks)
+        assert ("pool" in fleet.sentence.split("because")[0]) == bool(fleet.processes)
+        fleet.settle(choosing.Way("loop"), "fleet: loop")
+        fleet.train(tasks_of(TINY, range(4, 6)))
+        assert fleet.processes == [], "those that are not needed are sent away"
+
+
 def test_timings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from apoint.engine.fleet import timer as timers
 
@@ -151,7 +195,7 @@ def test_who_watches_sees_all_of_it(crew: Crew, tmp_path: Path) -> None:
     moments: list[FleetMoment] = []
     ended: list[Ended] = []
     fleet = crew.at(tmp_path, watch=moments.append)
-    tasks = tasks_of(TINY, range(4), {"epochs": 25})
+    tasks = tasks_of(TINY, range(4), {"epochs": 150})
     results = fleet.train(tasks, on_end=ended.append)
     assert sorted(e.task.seed for e in ended) == [0, 1, 2, 3]
     assert [e.folder for e in results] == [task.folder(tmp_path) for task in tasks]

@@ -165,6 +165,40 @@ def test_group_norm(shape: tuple[int, ...]) -> None:
     agree(lambda x: F.group_norm(x, 3), values(*shape))
 
 
+MEANS: dict[str, Function] = {
+    "over one axis": lambda x: x.mean(1),
+    "over the last": lambda x: torch.mean(x, -1, keepdim=True),
+    "over two": lambda x: x.mean((-2, -1)),
+    "over two, kept": lambda x: x.mean(dim=(2, 3), keepdim=True),
+    "over all axes by name": lambda x: x.mean((0, 1, 2, 3)),
+    "over all": lambda x: x.mean(),
+    "over none": lambda x: x.mean(()),
+    "in another type": lambda x: x.mean(1, dtype=torch.float32).double(),
+    "into a sum": lambda x: (x.mean((2, 3)) * x.mean()).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (1, 3, 4, 0, 2), (2, 0, 4, 3, 1)])
+def test_means(name: str, order: tuple[int, ...]) -> None:
+    back = [order.index(axis) for axis in range(5)]
+    agree(MEANS[name], values(B, 5, 2, 3).permute(order).contiguous().permute(back))
+
+
+def test_the_gradient_of_a_mean_lies_as_its_values() -> None:
+    x = (
+        values(B, 5, 2, 3)
+        .detach()
+        .permute(1, 3, 4, 0, 2)
+        .contiguous()
+        .permute(3, 0, 4, 1, 2)
+        .requires_grad_()
+    )
+    for weights in (torch.randn(R, B, 5), torch.randn(B, 5, R).permute(2, 0, 1)):
+        (slope,) = torch.autograd.grad((stacked(lambda x: x.mean((2, 3)), x) * weights).sum(), x)
+        assert slope.stride() == x.stride()
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_weight_norm(dim: int) -> None:
     size = {0: (6, 1, 1), 1: (1, 4, 1), -1: ()}[dim]

@@ -4,6 +4,7 @@
     linear.py          linear maps: one batched product
     convolution.py     convolutions: one grouped convolution; pooling
     normalisation.py   batch and group norm: the channels of all replicas side by side
+    reduction.py       means
     lookup.py          embeddings, attention
     chance.py          everything random: each replica draws from its own generator
 
@@ -15,6 +16,7 @@ from apoint.engine.stacked.functions.convolution import beside
 from apoint.engine.stacked.functions.linear import linear
 from apoint.engine.stacked.functions.lookup import attention, embedding
 from apoint.engine.stacked.functions.normalisation import batch_norm, group_norm
+from apoint.engine.stacked.functions.reduction import mean
 from apoint.engine.stacked.functions.table import TABLE, Interception, Scene
 
 __all__ = [
@@ -28,4 +30,5 @@ __all__ = [
     "embedding",
     "group_norm",
     "linear",
+    "mean",
 ]
