@@ -11,8 +11,8 @@ from apoint.inspection.figures.depth import is_drawable, layers_of
 from apoint.inspection.figures.heatmap import Grid, has_logarithm
 from apoint.inspection.values import Operation, dead_shares, healthy_of, number, operations
 from apoint.report import fields
-from apoint.report.figures.svg import NAMESPACE
-from apoint.report.markup import Markup, element, raw
+from apoint.report.frame import figure, section
+from apoint.report.markup import Markup, element
 from apoint.report.thinning import BUCKETS, THIN_ABOVE
 from apoint.report.words import THIN_SPACE, count, short
 
@@ -25,10 +25,10 @@ def trainings_section(report: Mapping[str, Any]) -> Markup:
     drawn, maps = _losses(curves), _heatmaps(curves)
     if drawn is None and not maps:
         words = "No short training was made, so that there is nothing to draw; why stands under Not checked."
-        return _section("The short trainings", words)
+        return section("The short trainings", words)
     lead = "Trained on copies for a few steps; the model and its optimizer are as they were."
     reading = _trainings_reading() if maps else None
-    return _section("The short trainings", lead, element("div", drawn, reading, maps, class_="grid"))
+    return section("The short trainings", lead, element("div", drawn, reading, maps, class_="grid"))
 
 
 def _losses(curves: fields.Json) -> Markup | None:
@@ -37,7 +37,7 @@ def _losses(curves: fields.Json) -> Markup | None:
         for title, line in fields.mapping(curves.get("losses")).items()
     }
     svg = figures.losses(lines)
-    return None if svg is None else _figure(svg, _losses_caption(lines, curves))
+    return None if svg is None else figure(svg, _losses_caption(lines, curves))
 
 
 def _losses_caption(lines: Mapping[str, Sequence[float]], curves: fields.Json) -> str:
@@ -72,7 +72,7 @@ def _heatmaps(curves: fields.Json) -> list[Markup]:
         grid = Grid.of(rows, steps)
         svg = None if grid is None else figures.heatmap(grid, quantity, f"heat-{key}")
         if svg is not None and grid is not None:
-            found.append(_figure(svg, _heat_caption(grid, quantity), "heat"))
+            found.append(figure(svg, _heat_caption(grid, quantity), "heat"))
     return found
 
 
@@ -123,7 +123,7 @@ def depth_section(report: Mapping[str, Any]) -> Markup | None:
         return None
     lead = "On one batch, with the weights as they were given."
     reading = _depth_reading() if len(drawn) > 1 else None
-    return _section("Through depth", lead, element("div", drawn, reading, class_="grid"))
+    return section("Through depth", lead, element("div", drawn, reading, class_="grid"))
 
 
 def _moments(layers: Sequence[Operation]) -> Markup | None:
@@ -136,7 +136,7 @@ def _moments(layers: Sequence[Operation]) -> Markup | None:
         "all outputs. Between examples: their variance over examples, averaged over units. Lines join the "
         "geometric means of each depth. Units: those of the outputs, squared; layers."
     )
-    return _figure(svg, words)
+    return figure(svg, words)
 
 
 def _gradients(layers: Sequence[Operation]) -> Markup | None:
@@ -148,7 +148,7 @@ def _gradients(layers: Sequence[Operation]) -> Markup | None:
         "The norm of the gradient of the loss in each layer's output. Lines join the geometric means of each "
         "depth. Units: loss per unit of output; layers."
     )
-    return _figure(svg, words)
+    return figure(svg, words)
 
 
 def _shares(rows: Sequence[Operation], dead: Mapping[str, float]) -> Markup | None:
@@ -164,7 +164,7 @@ def _shares(rows: Sequence[Operation], dead: Mapping[str, float]) -> Markup | No
         "pass no gradient on any example. Saturated: inputs where the activation is all but flat. Dashed "
         "lines: the most that is healthy. Units: shares; layers."
     )
-    return _figure(svg, words)
+    return figure(svg, words)
 
 
 def _depth_reading() -> Markup:
@@ -193,12 +193,3 @@ def _points(drawn: int, total: int) -> str:
 def _reading(rules: Sequence[tuple[str, str]]) -> Markup:
     items = [element("li", element("b", f"{name}: "), words) for name, words in rules]
     return element("div", element("h3", "How to read them"), element("ul", items))
-
-
-def _figure(svg: str, caption: str, class_: str | None = None) -> Markup:
-    inline = raw(svg.replace(f' xmlns="{NAMESPACE}"', "", 1))
-    return element("figure", inline, element("figcaption", caption), class_=class_)
-
-
-def _section(name: str, lead: str, *body: object) -> Markup:
-    return element("section", element("h2", name), element("p", lead, class_="soft"), *body)

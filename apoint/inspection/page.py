@@ -10,9 +10,8 @@ import apoint
 from apoint.inspection import cards, charts, tables
 from apoint.inspection.values import count_levels, healthy_of, number
 from apoint.report import fields
-from apoint.report.markup import Markup, element, join, raw
-from apoint.report.script import SCRIPT, policy
-from apoint.report.style import sheet
+from apoint.report.frame import document
+from apoint.report.markup import Markup, element
 from apoint.report.words import THIN_SPACE, count, duration
 
 _STYLE = """
@@ -98,23 +97,7 @@ def inspection_html(report: Mapping[str, Any]) -> str:
         _foot(),
     ]
     title = element("title", f"{_outcome(report)[1]}: {_name(report)}")
-    return "<!DOCTYPE html>\n" + _document(title, element("main", body)) + "\n"
-
-
-def _document(title: Markup, main: Markup) -> Markup:
-    tip = element("div", id="tip", role="status", hidden=True)
-    top = [
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy()),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        title,
-        element("style", raw(sheet() + _STYLE)),
-    ]
-    script = element("script", raw(SCRIPT))
-    lines = join(element("head", top), "\n", element("body", main, tip, script))
-    return element("html", lines, lang="en")
+    return document(title, element("main", body), _STYLE)
 
 
 def _name(report: Mapping[str, Any]) -> str:

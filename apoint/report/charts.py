@@ -8,8 +8,8 @@ from apoint.report import figures
 from apoint.report.curves import QUANTILES, ComparisonRuns
 from apoint.report.figures.looks import MOST_BARS, boundary, not_reached
 from apoint.report.figures.slope import BrokenScale
-from apoint.report.figures.svg import NAMESPACE
-from apoint.report.markup import Markup, element, raw
+from apoint.report.frame import figure, section
+from apoint.report.markup import Markup, element
 from apoint.report.panels import Panel
 from apoint.report.record import ComparisonRecord
 from apoint.report.scale import digits_of
@@ -26,11 +26,11 @@ def pairs_section(record: ComparisonRecord) -> Markup | None:
     if not record.pairs:
         return None
     body = [
-        _figure(figures.slope(record), _slope_caption(record)),
-        _figure(figures.forest(record), _forest_caption(record)),
+        figure(figures.slope(record), _slope_caption(record)),
+        figure(figures.forest(record), _forest_caption(record)),
     ]
     lead = "Each line is one seed, trained in both arms."
-    return _section("Every pair", lead, element("div", body, class_="grid"))
+    return section("Every pair", lead, element("div", body, class_="grid"))
 
 
 def _slope_caption(record: ComparisonRecord) -> str:
@@ -64,14 +64,14 @@ def looks_section(record: ComparisonRecord) -> Markup | None:
     verdict = record.verdict
     if not verdict.looks:
         return None
-    figure = _figure(figures.looks(record), _looks_caption(record))
+    drawn = figure(figures.looks(record), _looks_caption(record))
     reading = element("div", element("h3", "How to read it"), _reading(record), looks_table(record))
     lead = (
         "Looked at whenever one liked, with an interval that stays valid for that."
         if verdict.anytime
         else f"Looks were planned at {listed(verdict.planned_looks)} pairs."
     )
-    return _section("How the evidence grew", lead, element("div", figure, reading, class_="grid"))
+    return section("How the evidence grew", lead, element("div", drawn, reading, class_="grid"))
 
 
 def _looks_caption(record: ComparisonRecord) -> str:
@@ -122,7 +122,7 @@ def curves_section(record: ComparisonRecord, runs: ComparisonRuns) -> Markup | N
     chosen.setdefault(TRAINING_LOSS, False)
     panels = [Panel.of_metric(runs, metric, higher) for metric, higher in chosen.items()]
     body = [
-        _figure(figures.training_curves(panel, f"curves{place}"), _curve_caption(panel))
+        figure(figures.training_curves(panel, f"curves{place}"), _curve_caption(panel))
         for place, panel in enumerate(panels)
         if panel is not None
     ]
@@ -132,8 +132,8 @@ def curves_section(record: ComparisonRecord, runs: ComparisonRuns) -> Markup | N
     lead = "Medians over seeds, with bands; each arm's numbers are its own, whatever else is shown."
     remark = _budget_remark(runs)
     if len(body) % 2:  # it fills the place beside the last figure
-        return _section("Training", lead, element("div", body, remark, class_="grid"))
-    return _section("Training", lead, element("div", body, class_="grid"), remark)
+        return section("Training", lead, element("div", body, remark, class_="grid"))
+    return section("Training", lead, element("div", body, class_="grid"), remark)
 
 
 def _differences(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
@@ -141,14 +141,14 @@ def _differences(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]
     whole = Panel.of_difference(record, runs)
     if whole is None:
         return []
-    found = [_figure(figures.difference_curve(record, whole), _difference_caption(whole))]
+    found = [figure(figures.difference_curve(record, whole), _difference_caption(whole))]
     late = Panel.of_difference(record, runs, second_half=True)
     if late is not None and late.height < _ENLARGED_BELOW * whole.height:
         svg = figures.difference_curve(record, late, "late", second_half=True)
         left_out = 'class="interval"' not in svg
         caption = f"The same from half of training on, enlarged. {_difference_caption(late)}"
         caption += " The verdict's interval is wider than this frame and left out." * left_out
-        found.append(_figure(svg, caption))
+        found.append(figure(svg, caption))
     return found
 
 
@@ -223,12 +223,3 @@ def _budget_remark(runs: ComparisonRuns) -> Markup:
         "have said; choosing that number after looking would make the comparison exploratory."
     )
     return element("p", words, class_="soft remark")
-
-
-def _figure(svg: str, caption: str) -> Markup:
-    inline = raw(svg.replace(f' xmlns="{NAMESPACE}"', "", 1))
-    return element("figure", inline, element("figcaption", caption))
-
-
-def _section(name: str, lead: str, *body: object) -> Markup:
-    return element("section", element("h2", name), element("p", lead, class_="soft"), *body)

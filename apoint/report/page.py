@@ -7,11 +7,10 @@ from pathlib import Path
 
 from apoint.report import charts, closing, tables
 from apoint.report.curves import ComparisonRuns
+from apoint.report.frame import document
 from apoint.report.head import head, title
-from apoint.report.markup import Markup, element, join, raw
+from apoint.report.markup import element
 from apoint.report.record import ComparisonRecord
-from apoint.report.script import SCRIPT, policy
-from apoint.report.style import sheet
 from apoint.store import write_atomically
 
 PAGE = "report.html"
@@ -41,23 +40,7 @@ def comparison_html(folder: str | os.PathLike[str], beside: str | os.PathLike[st
         closing.versions_section(runs),
         closing.foot(),
     ]
-    return "<!DOCTYPE html>\n" + _document(title(record), element("main", body)) + "\n"
-
-
-def _document(heading: Markup, main: Markup) -> Markup:
-    tip = element("div", id="tip", role="status", hidden=True)
-    top = [
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy()),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        heading,
-        element("style", raw(sheet())),
-    ]
-    script = element("script", raw(SCRIPT))
-    lines = join(element("head", top), "\n", element("body", main, tip, script))
-    return element("html", lines, lang="en")
+    return document(title(record), element("main", body))
 
 
 def write_comparison_report(
