@@ -16,7 +16,9 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "shuffled-labels": _NO_LEARNING | {"label-noise", "overfitting", "lr-too-high", "noisy-gradient"},
     "label-noise": frozenset({"overfitting", "underfitting", "noisy-gradient", "lr-too-high", "lr-too-low"}),
     "leakage": frozenset(),
-    "class-imbalance": frozenset({"noisy-gradient", "overfitting"}),
+    "class-imbalance": frozenset(  # of a few examples of a class nobody can say whether their labels fit
+        {"noisy-gradient", "overfitting", "bad-initial-loss", "shuffled-labels", "label-noise"}
+    ),
     "constant-feature": frozenset(),
     # loss
     "double-softmax": _NO_LEARNING | {"vanishing-gradient", "bad-initial-loss", "noisy-gradient"},
@@ -27,7 +29,8 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "frozen-parameters": _NO_LEARNING | {"vanishing-gradient", "exploding-gradient", "overfitting"},
     "no-gradient": _NO_LEARNING | {"vanishing-gradient", "exploding-gradient", "dead-units", "overfitting"},
     "not-in-optimizer": frozenset({"lr-too-low", "underfitting", "overfitting", "dead-units"}),
-    "symmetric-init": _BAD_START | _SIGNAL,
+    "symmetric-init": _BAD_START | _SIGNAL | {"no-gradient"},
+    "mixed-examples": _BAD_START | _SIGNAL,
     "uncontrolled-seed": frozenset({"dropout-in-eval", "noisy-gradient"}),
     "dropout-in-eval": frozenset({"batchnorm-statistics", "underfitting", "noisy-gradient"}),
     "no-zero-grad": _TOO_MUCH | {"dead-units"},
@@ -57,7 +60,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "missing-warmup": frozenset(
         {"non-finite", "noisy-gradient", "dead-units", "lr-too-high", "batchnorm-statistics"}
     ),
-    "lr-too-low": frozenset({"underfitting"}),
+    "lr-too-low": frozenset(),
     "underfitting": frozenset({"cannot-overfit-batch", "lr-too-low"}),
     "cannot-overfit-batch": frozenset({"lr-too-low", "underfitting"}),
     "batchnorm-statistics": frozenset({"overfitting"}),

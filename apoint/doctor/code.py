@@ -28,6 +28,9 @@ HARMLESS_L2 = 1e-4  # as often used; adaptive methods hardly notice it
 ADAPTIVE_RULES = ("Adam", "AdamW", "NAdam", "RAdam", "AdaMax", "RMSProp", "AdaGrad", "AdaDelta", "AMSGrad",
                   "AdaBelief")  # fmt: skip
 
+MIXED = 8  # examples of a batch with which it is seen whether they are mixed
+MIXED_CHANGE = 1e-3
+
 
 def examine(exam: Examination) -> Iterator[Finding]:
     """Findings on the code, by looking and by trying."""
@@ -35,6 +38,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
     yield from _unreached(exam)
     yield from _left_out(exam)
     yield from _symmetric(exam)
+    yield from _mixed(exam)
     yield from _draws(exam)
     yield from _loop(exam)
     yield from _schedule(exam)
@@ -171,7 +175,42 @@ def _symmetric(exam: Examination) -> Iterator[Finding]:
 def _rows_agree(matrix: Tensor) -> bool:
     rows = matrix.reshape(len(matrix), -1).double()
     size = float(rows.abs().max())
-    return size > 0 and float((rows - rows[:1]).abs().max()) <= 1e-5 * size
+    return float((rows - rows[:1]).abs().max()) <= 1e-5 * size  # also where all are 0
+
+
+def _mixed(exam: Examination) -> Iterator[Finding]:
+    """Does the answer to an example depend on the others of its batch, with batch norm in eval mode?"""
+    patient, size = exam.patient, min(MIXED, exam.batch.size // 2)
+    if size < 2 or patient.subject(exam.batch).has_own_loss:
+        return
+    first = torch.cat([torch.arange(1), torch.arange(1, size)])
+    second = torch.cat([torch.arange(1), torch.arange(size, 2 * size - 1)])
+    answers = [
+        _predicted(patient.subject(exam.batch.select(rows)), patient.seed, mode=False, others=0)
+        for rows in (first, second)
+    ]
+    if any(len(answer) != size for answer in answers if answer.dim()):
+        return
+    one, other = (answer[0].double() for answer in answers)
+    change = float((one - other).abs().max() / one.abs().max().clamp_min(1e-6))
+    exam.sign("mixed-examples", change)
+    if change > MIXED_CHANGE:
+        yield Finding(
+            "mixed-examples",
+            f"In eval mode the answer to an example changes by {change:.1%} with the other examples of its "
+            "batch.",
+            change,
+            (None, MIXED_CHANGE),
+            "Something reduces, normalises or reshapes over the axis of examples: they are mixed, and the "
+            "network cannot tell them apart.",
+            Treatment(
+                "Look for a mean, softmax, view or permute over axis 0 in forward().",
+                code="x = x.mean(dim=1)  # over positions, not over examples",
+            ),
+            level="severe",
+            confidence=0.97,
+            stage="code",
+        )
 
 
 def _draws(exam: Examination) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """First stage: the data. What is wrong there explains all that follows.
 
-Signs: `input-scale`, `constant-features`, `largest-class`, `neighbour-agreement`, `label-disagreement`,
-`duplicates`, `telling-feature`.
+Signs: `input-scale`, `input-offset`, `constant-features`, `largest-class`, `class-ratio`, `duplicates`, and
+those of `targets.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from apoint.doctor import ranges
+from apoint.doctor import ranges, targets
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
 from apoint.doctor.finding import Finding, Treatment
-
-NEIGHBOURS = 5
-MOST_COMPARED = 1500
-MOST_CLASSES = 200
+from apoint.doctor.targets import sample
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
@@ -29,8 +26,8 @@ def examine(exam: Examination) -> Iterator[Finding]:
     yield from _scale(exam, train)
     yield from _constant(exam, train)
     yield from _balance(exam, train)
-    yield from _labels(exam, train)
-    yield from _leaks(exam, train)
+    yield from targets.examine(exam, train)
+    yield from _duplicates(exam, train)
 
 
 def _finite(train: Examples) -> Iterator[Finding]:
@@ -55,16 +52,8 @@ def _finite(train: Examples) -> Iterator[Finding]:
         )
 
 
-def _sample(train: Examples, number: int = MOST_COMPARED) -> Tensor | None:
-    if train.inputs is None:
-        return None
-    chosen = Examples(train.whole, train.batch_size).some(number)
-    x = next(t for t in chosen.tensors if t.is_floating_point())
-    return x.reshape(len(x), -1).double()
-
-
 def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
-    x = _sample(train)
+    x = sample(train)
     if x is None:
         return
     x = x[torch.isfinite(x).all(1)]
@@ -93,7 +82,7 @@ def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
 
 
 def _constant(exam: Examination, train: Examples) -> Iterator[Finding]:
-    x = _sample(train)
+    x = sample(train)
     if x is None or len(x) < 16 or x.shape[1] < 2:
         return
     constant = (x == x[:1]).all(0)
@@ -117,10 +106,10 @@ def _constant(exam: Examination, train: Examples) -> Iterator[Finding]:
 
 
 def _balance(exam: Examination, train: Examples) -> Iterator[Finding]:
-    classes, targets = exam.patient.classes, train.targets
-    if classes is None or targets is None or not 2 <= classes <= MOST_CLASSES:
+    labels = targets.labels_of(train)
+    if labels is None:
         return
-    counts = torch.bincount(targets.flatten(), minlength=classes).double()
+    counts = torch.bincount(labels).double()
     present = counts[counts > 0]
     share = float(counts.max() / counts.sum()) * len(present)
     exam.sign("largest-class", share / len(present) if len(present) < 3 else share)
@@ -142,90 +131,6 @@ def _balance(exam: Examination, train: Examples) -> Iterator[Finding]:
             confidence=0.9,
             stage="data",
         )
-
-
-def _labels(exam: Examination, train: Examples) -> Iterator[Finding]:
-    """Do examples that lie near one another carry the same label?"""
-    classes = exam.patient.classes
-    if train.inputs is None or classes is None or not 2 <= classes <= MOST_CLASSES or len(train) < 64:
-        exam.leave_out(
-            "labels", "whether labels agree with inputs is judged for real inputs with one class each"
-        )
-        return
-    chosen = train.some(MOST_COMPARED)
-    x = next(t for t in chosen.tensors if t.is_floating_point()).reshape(chosen.size, -1).double()
-    y = chosen.targets if chosen.targets is not None else train.targets
-    assert y is not None
-    finite = torch.isfinite(x).all(1)
-    x, y = x[finite], y[: len(finite)][finite]
-    deviation = x.std(0)
-    x = (x - x.mean(0)) / torch.where(deviation > 0, deviation, 1.0)
-    agreement, error, disagreement = neighbour_labels(x, y)
-    z = exam.sign("neighbour-agreement", agreement / error if error > 0 else None)
-    exam.sign("neighbour-strength", agreement)
-    exam.sign("label-disagreement", disagreement)
-    if ranges.too_low("neighbour-agreement", z):
-        yield Finding(
-            "shuffled-labels",
-            f"Neighbouring inputs share a label no more often than by chance ({agreement:+.2f} of the way "
-            f"from chance to always, {z:.1f} standard errors).",
-            float(z or 0.0),
-            ranges.healthy("neighbour-agreement"),
-            "Labels that have nothing to do with their inputs can be learnt by heart, and nothing carries "
-            "over to new examples.",
-            Treatment(
-                "Check that inputs and targets are still in the same order: sorting, shuffling or filtering "
-                "one without the other does this.",
-                code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
-            ),
-            level="severe",
-            confidence=0.85,
-            stage="data",
-        )
-    elif disagreement is not None and ranges.too_high("label-disagreement", disagreement):
-        yield Finding(
-            "label-noise",
-            f"{disagreement:.0%} of the examples whose neighbours agree on a label carry another one.",
-            disagreement,
-            ranges.healthy("label-disagreement"),
-            "So many labels are probably wrong; a network that is trained long enough learns them by heart.",
-            Treatment(
-                "Look at these examples; until they are mended, smooth the labels, stop early or use a "
-                "smaller network.",
-                {"loss.label_smoothing": 0.1},
-                "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
-            ),
-            confidence=0.75,
-            stage="data",
-        )
-
-
-def neighbour_labels(x_ND: Tensor, y_N: Tensor) -> tuple[float, float, float | None]:
-    """How often neighbours share a label beyond chance, its standard error, and how often labels stand alone.
-
-    The first is (a - c) / (1 - c) with a the share of examples whose nearest neighbour has the same label,
-    and c
-    that share for labels drawn at random. The last is the share of examples with another label than their
-    neighbours, of those at least four of whose five neighbours agree with one another; None if there are few.
-    """
-    distances = torch.cdist(x_ND, x_ND)
-    distances.fill_diagonal_(math.inf)
-    nearest_NK = distances.topk(min(NEIGHBOURS, len(x_ND) - 1), largest=False).indices
-    labels_NK = y_N[nearest_NK]
-    shares = torch.bincount(y_N).double() / len(y_N)
-    chance = float(shares.square().sum())
-    same = float((labels_NK[:, 0] == y_N).double().mean())
-    error = math.sqrt(max(chance * (1 - chance), 1e-12) / len(y_N)) / max(1 - chance, 1e-9)
-    winner_N, votes_N = labels_NK.mode(1).values, torch.zeros(len(y_N))
-    votes_N = (labels_NK == winner_N[:, None]).sum(1)
-    sure = votes_N >= 4
-    alone = float((winner_N[sure] != y_N[sure]).double().mean()) if int(sure.sum()) >= 30 else None
-    return (same - chance) / max(1 - chance, 1e-9), error, alone
-
-
-def _leaks(exam: Examination, train: Examples) -> Iterator[Finding]:
-    yield from _duplicates(exam, train)
-    yield from _telling(exam, train)
 
 
 def _duplicates(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -257,42 +162,3 @@ def _duplicates(exam: Examination, train: Examples) -> Iterator[Finding]:
 def _rows(data: Examples) -> Tensor:
     first = data.whole.tensors[0]
     return first.reshape(len(first), -1).detach().cpu()
-
-
-def _telling(exam: Examination, train: Examples) -> Iterator[Finding]:
-    """A single feature that gives the label away."""
-    classes, x = exam.patient.classes, _sample(train)
-    targets = train.targets
-    if classes is None or x is None or targets is None or not 2 <= classes <= MOST_CLASSES or len(train) < 64:
-        return
-    chosen = train.some(MOST_COMPARED)
-    y = chosen.targets if chosen.targets is not None else targets[: len(x)]
-    x = x[: len(y)]
-    finite = torch.isfinite(x).all(1)
-    share = float(explained_by_class(x[finite], y[finite]).max()) if bool(finite.any()) else 0.0
-    exam.sign("telling-feature", share)
-    if ranges.too_high("telling-feature", share):
-        feature = int(explained_by_class(x[finite], y[finite]).argmax())
-        yield Finding(
-            "leakage",
-            f"Input feature {feature} alone is explained by the label to {share:.1%}.",
-            share,
-            ranges.healthy("telling-feature"),
-            "Such a feature is usually the label itself, or made from it, and will be missing when it "
-            "matters.",
-            Treatment(
-                "Find out where this feature comes from, and drop it if it is not known before the label."
-            ),
-            confidence=0.85,
-            stage="data",
-        )
-
-
-def explained_by_class(x_ND: Tensor, y_N: Tensor) -> Tensor:
-    """For each feature the share of its variance that lies between the classes."""
-    total_D = (x_ND - x_ND.mean(0)).square().sum(0)
-    within_D = torch.zeros_like(total_D)
-    for label in y_N.unique():  # type: ignore[no-untyped-call]
-        group = x_ND[y_N == label]
-        within_D += (group - group.mean(0)).square().sum(0)
-    return torch.where(total_D > 0, 1 - within_D / total_D.clamp_min(1e-300), 0.0)

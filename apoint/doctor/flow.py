@@ -15,6 +15,8 @@ from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.probes import Reading
 
+FEW_UNITS = 4  # of so few a dead one is no surprise, and that there are so few is the fault
+
 
 def examine_signal(exam: Examination) -> Iterator[Finding]:
     """Findings on the signal."""
@@ -55,8 +57,15 @@ def slope_and_growth(points: list[tuple[int, float | None]]) -> tuple[float, flo
 
 
 def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
-    """The first operation whose output is not finite."""
+    """The first operation whose output is not finite, unless it is infinite on purpose.
+
+    Attention is masked by minus infinity before a softmax: an infinity that does not reach the output, and
+    becomes NaN nowhere, is no fault.
+    """
     table = reading.details["operations"]
+    moments = table["second_moment"]
+    if not any(map(math.isnan, moments)) and (not moments or math.isfinite(moments[-1])):
+        return
     for name, value in zip(table["name"], table["second_moment"], strict=True):
         if not math.isfinite(value):
             yield Finding(
@@ -172,7 +181,11 @@ def _dead(exam: Examination) -> Iterator[Finding]:
         exam.leave_out("dead units", reading.how)
         return
     table = reading.details["activations"]
-    worst, layer = _largest(table["name"], table["dead"])
+    shares = [
+        share if units >= FEW_UNITS else None
+        for share, units in zip(table["dead"], table["num_units"], strict=True)
+    ]
+    worst, layer = _largest(table["name"], shares)
     exam.sign("dead-share", worst, layer)
     if ranges.too_high("dead-share", worst):
         yield Finding(

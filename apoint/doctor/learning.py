@@ -16,7 +16,7 @@ from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.trial import History
 
-FEW = 16  # examples a batch below which their noise may be what the rate does not suit
+FEW = 8  # examples a batch below which their noise may be what the rate does not suit
 CLEAR = 0.1  # share of the first loss by which another learning rate is clearly better
 
 
@@ -34,6 +34,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
         exam.sign("warmup-advantage", _advantage(history, exam.warmed))
     found = list(_too_high(exam, history))
     found = found or list(_too_low(exam, history))
+    found = found or list(_too_noisy(exam, history))
     yield from found
     if not found:
         yield from _broken(history)
@@ -86,7 +87,7 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
     )
     if exam.patient.train.batch_size <= FEW:
         larger = exam.enlarged
-        if larger is not None and larger.last <= slower.last + 0.05 * scale:
+        if larger is not None and larger.last <= slower.last + 0.02 * scale:
             yield _noisy(exam, history, larger, ended)
             return
     warm = None
@@ -114,6 +115,15 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
         stage="optimisation",
         course=("D4", "F2"),
     )
+
+
+def _too_noisy(exam: Examination, history: History) -> Iterator[Finding]:
+    """Small batches with which nothing is learnt, whatever the rate, and larger ones with which it is."""
+    if exam.patient.train.batch_size > FEW or not ranges.too_low("loss-drop", _drop(history)):
+        return
+    larger = exam.enlarged
+    if larger is not None and (_advantage(history, larger) or 0.0) > CLEAR:
+        yield _noisy(exam, history, larger, f"the loss ends at {history.last:.3g}")
 
 
 def _noisy(exam: Examination, history: History, larger: History, ended: str) -> Finding:

@@ -45,6 +45,8 @@ AT_LEAST: dict[str, tuple[float | None, float | None]] = {
     "constant-features": (None, 0.25),
     "class-ratio": (None, 10.0),
     "neighbour-agreement": (4.0, None),
+    "target-agreement": (4.0, None),
+    "token-agreement": (6.0, None),
     "label-disagreement": (None, 0.12),
     "duplicates": (None, 0.05),
     "telling-feature": (None, 0.95),
@@ -58,7 +60,7 @@ AT_LEAST: dict[str, tuple[float | None, float | None]] = {
     "slower-advantage": (None, 0.1),
     "memorised-loss": (None, 0.5),
     "mode-gap": (None, 0.2),
-    "generalisation-gap": (None, 0.4),
+    "generalisation-gap": (None, 0.3),
 }
 
 

@@ -4,7 +4,7 @@
 
 Each sign gets its quantiles over the healthy patients and two bounds. A bound is the extreme quantile (1 % or
 99 %), moved outwards by half of the distance from the median to it, but never inside the most extreme healthy
-value seen. Signs that are all positive and span more than a factor of ten are treated on a logarithmic
+value seen. Signs that are all positive and span more than a factor of three are treated on a logarithmic
 scale. With n patients the 99 % quantile rests on about n / 100 of them, so n is written beside it.
 
 For each code it is counted on how many patients it was raised, and on how many of them it was right.
@@ -27,7 +27,7 @@ from studies.clinic.rates import CRASH, alarms
 
 QUANTILES = (0.01, 0.05, 0.5, 0.95, 0.99)
 WIDENING = 0.5
-WIDE_SPAN = 10.0
+WIDE_SPAN = 3.0
 
 
 def healthy_signs(records: Iterable[Record]) -> dict[str, list[float]]:

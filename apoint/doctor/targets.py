@@ -1,0 +1,297 @@
+"""Do inputs and targets belong together? For classes, for numbers and for tokens.
+
+Signs: for classes `neighbour-agreement`, `neighbour-strength` and `label-disagreement`, for numbers
+`target-agreement`, for tokens `token-agreement`; agreements are in standard errors. `telling-feature`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from apoint.doctor import ranges
+from apoint.doctor.examination import Examination
+from apoint.doctor.examples import Examples
+from apoint.doctor.finding import Finding, Treatment
+
+NEIGHBOURS = 5
+FOLDS = 5
+RIDGE = 0.1  # of the number of examples
+FEWEST, MOST_COMPARED = 64, 1500
+MOST_CLASSES = 200
+MOST_TOKENS = 512
+SHUFFLES = 12
+
+
+def examine(exam: Examination, train: Examples) -> Iterator[Finding]:
+    """Findings on targets."""
+    labels, numbers = labels_of(train), numbers_of(train)
+    if len(train) < FEWEST:
+        exam.leave_out("targets", f"{len(train)} examples are too few to judge whether targets fit inputs")
+    elif train.inputs is not None and labels is not None:
+        yield from _classes(exam, *_pairs(train, labels))
+        yield from _telling(exam, *_pairs(train, labels), are_classes=True)
+    elif train.inputs is not None and numbers is not None:
+        yield from _numbers(exam, *_pairs(train, numbers))
+        yield from _telling(exam, *_pairs(train, numbers), are_classes=False)
+    elif (tokens := tokens_of(train)) is not None:
+        yield from _tokens(exam, *tokens)
+    else:
+        exam.leave_out(
+            "targets",
+            "whether targets fit inputs is judged for one class or number for each example, and for a token "
+            "for each token",
+        )
+
+
+def labels_of(train: Examples) -> Tensor | None:
+    """One class for each example, [N]; numbers that are all 0 or 1 are classes too. None if not so."""
+    targets = train.targets
+    if targets is None or targets.numel() != len(train) or not len(train):
+        return None
+    flat = targets.detach().flatten()
+    if flat.is_floating_point():
+        if not bool(((flat == 0) | (flat == 1)).all()):
+            return None
+        flat = flat.long()
+    flat = flat.long()
+    return flat if int(flat.min()) >= 0 and 2 <= int(flat.max()) + 1 <= MOST_CLASSES else None
+
+
+def numbers_of(train: Examples) -> Tensor | None:
+    """One real target for each example, [N]; None if they are something else."""
+    targets = train.targets
+    if targets is None or not targets.is_floating_point() or targets.numel() != len(train):
+        return None
+    return targets.detach().flatten().double()
+
+
+def tokens_of(train: Examples) -> tuple[Tensor, Tensor] | None:
+    """Inputs and targets [N, T] where both are whole numbers of one shape; None if not so."""
+    inputs, targets = train.whole.tensors[0] if train.whole.tensors else None, train.targets
+    if inputs is None or targets is None or inputs.shape != targets.shape or inputs.dim() != 2:
+        return None
+    if inputs.is_floating_point() or targets.is_floating_point():
+        return None
+    known = 0 <= int(inputs.min()) <= int(inputs.max()) < MOST_TOKENS and int(targets.max()) < MOST_TOKENS
+    return (inputs, targets) if known and int(targets.min()) >= 0 else None
+
+
+def sample(train: Examples, number: int = MOST_COMPARED) -> Tensor | None:
+    """The first real input of some examples, flat; None if there is none."""
+    return None if train.inputs is None else _flat(train.inputs[_chosen(train, number)])
+
+
+def _chosen(train: Examples, number: int = MOST_COMPARED) -> Tensor:
+    return torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:number]
+
+
+def _flat(inputs: Tensor) -> Tensor:
+    return inputs.detach().reshape(len(inputs), -1).double()
+
+
+def _pairs(train: Examples, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Standardised inputs [N, D] and targets [N] of some examples, all finite."""
+    assert train.inputs is not None
+    order = _chosen(train)
+    x, y = _flat(train.inputs[order]), targets[order]
+    finite = torch.isfinite(x).all(1) & torch.isfinite(y.double())
+    x, y = x[finite], y[finite]
+    deviation = x.std(0)
+    return (x - x.mean(0)) / torch.where(deviation > 0, deviation, 1.0), y
+
+
+def _shuffled(words: str, z: float, sign: str) -> Finding:
+    return Finding(
+        "shuffled-labels",
+        f"{words} ({z:.1f} standard errors).",
+        z,
+        ranges.healthy(sign),
+        "Targets that have nothing to do with their inputs can be learnt by heart, and nothing carries over "
+        "to new examples.",
+        Treatment(
+            "Check that inputs and targets are still in the same order: sorting, shuffling or filtering one "
+            "without the other does this.",
+            code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
+        ),
+        level="severe",
+        confidence=0.85,
+        stage="data",
+    )
+
+
+# -- classes -----------------------------------------------------------------------------------------------
+
+
+def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
+    """Do examples that lie near one another carry the same label?"""
+    agreement, error, disagreement = neighbour_labels(x_ND, y_N)
+    z = exam.sign("neighbour-agreement", agreement / error if error > 0 else None)
+    exam.sign("neighbour-strength", agreement)
+    exam.sign("label-disagreement", disagreement)
+    if z is not None and ranges.too_low("neighbour-agreement", z):
+        words = f"Neighbouring inputs share a label {agreement:+.2f} of the way from chance to always"
+        yield _shuffled(words, z, "neighbour-agreement")
+    elif disagreement is not None and ranges.too_high("label-disagreement", disagreement):
+        yield Finding(
+            "label-noise",
+            f"{disagreement:.0%} of the examples whose neighbours agree on a label carry another one.",
+            disagreement,
+            ranges.healthy("label-disagreement"),
+            "So many labels are probably wrong; a network that is trained long enough learns them by heart.",
+            Treatment(
+                "Look at these examples; until they are mended, smooth the labels, stop early or use a "
+                "smaller network.",
+                {"loss.label_smoothing": 0.1},
+                "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
+            ),
+            confidence=0.75,
+            stage="data",
+        )
+
+
+def neighbour_labels(x_ND: Tensor, y_N: Tensor) -> tuple[float, float, float | None]:
+    """How often neighbours share a label beyond chance, its standard error, and how often labels stand alone.
+
+    The first is (a - c) / (1 - c) with a the share of examples whose nearest neighbour has the same label,
+    and c that share for labels drawn at random. The last is the share of examples with another label than
+    their neighbours, of those at least four of whose five neighbours agree with one another; None if there
+    are few.
+    """
+    labels_NK = y_N[_nearest(x_ND)]
+    shares = torch.bincount(y_N).double() / len(y_N)
+    chance = float(shares.square().sum())
+    same = float((labels_NK[:, 0] == y_N).double().mean())
+    error = math.sqrt(max(chance * (1 - chance), 1e-12) / len(y_N)) / max(1 - chance, 1e-9)
+    winner_N = labels_NK.mode(1).values
+    sure = (labels_NK == winner_N[:, None]).sum(1) >= 4
+    alone = float((winner_N[sure] != y_N[sure]).double().mean()) if int(sure.sum()) >= 30 else None
+    return (same - chance) / max(1 - chance, 1e-9), error, alone
+
+
+def _nearest(x_ND: Tensor) -> Tensor:
+    distances = torch.cdist(x_ND, x_ND)
+    distances.fill_diagonal_(math.inf)
+    return distances.topk(min(NEIGHBOURS, len(x_ND) - 1), largest=False).indices
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+def _numbers(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
+    """Can targets be told from inputs at all, by neighbours or by a line?"""
+    z = exam.sign("target-agreement", agreement_of_numbers(x_ND, y_N))
+    if z is not None and ranges.too_low("target-agreement", z):
+        yield _shuffled("Neither neighbours nor a line tell a target from its input", z, "target-agreement")
+
+
+def agreement_of_numbers(x_ND: Tensor, y_N: Tensor) -> float | None:
+    """The correlation of targets with what neighbours or a line foretell, in standard errors of no relation.
+
+    The larger of two: the mean target of the nearest neighbours, and ridge regression fitted to the other
+    folds. None where targets do not vary.
+    """
+    if len(y_N) < FEWEST or float(y_N.std()) == 0:
+        return None
+    guesses = (y_N[_nearest(x_ND)].mean(1), _foretold(x_ND, y_N))
+    return math.sqrt(len(y_N)) * max(_correlation(guess, y_N) for guess in guesses)
+
+
+def _foretold(x_ND: Tensor, y_N: Tensor) -> Tensor:
+    guess_N, fold_N = torch.zeros_like(y_N), torch.arange(len(y_N)) % FOLDS
+    for fold in range(FOLDS):
+        x, y = x_ND[fold_N != fold], y_N[fold_N != fold]
+        gram = x.T @ x + RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
+        guess_N[fold_N == fold] = x_ND[fold_N == fold] @ torch.linalg.solve(gram, x.T @ (y - y.mean()))
+    return guess_N
+
+
+def _correlation(one_N: Tensor, other_N: Tensor) -> float:
+    together = torch.corrcoef(torch.stack([one_N, other_N]))[0, 1]
+    return float(torch.nan_to_num(together))
+
+
+# -- tokens ------------------------------------------------------------------------------------------------
+
+
+def _tokens(exam: Examination, inputs_NT: Tensor, targets_NT: Tensor) -> Iterator[Finding]:
+    """Does a token say something of the target at its place?"""
+    z = exam.sign("token-agreement", agreement_of_tokens(inputs_NT, targets_NT))
+    if z is not None and ranges.too_low("token-agreement", z):
+        words = "A token says no more of the target at its place than of one in another sequence"
+        yield _shuffled(words, z, "token-agreement")
+
+
+def agreement_of_tokens(inputs_NT: Tensor, targets_NT: Tensor) -> float | None:
+    """The information that tokens and targets share, beyond that with the targets of other sequences.
+
+    In standard deviations over shufflings of the sequences of targets; None if shuffling changes nothing.
+    """
+    if len(inputs_NT) < 8:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    others = [
+        _shared_information(inputs_NT, targets_NT[torch.randperm(len(targets_NT), generator=generator)])
+        for _ in range(SHUFFLES)
+    ]
+    null = torch.tensor(others, dtype=torch.float64)
+    spread = float(null.std())
+    return (_shared_information(inputs_NT, targets_NT) - float(null.mean())) / spread if spread > 0 else None
+
+
+def _shared_information(one: Tensor, other: Tensor) -> float:
+    """The mutual information of two arrays of whole numbers, from how often each pair occurs."""
+    width = int(other.max()) + 1
+    joint = torch.bincount(
+        one.flatten() * width + other.flatten(), minlength=width * (int(one.max()) + 1)
+    ).double()
+    joint = joint.view(-1, width) / joint.sum()
+    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    seen = joint > 0
+    return float((joint[seen] * (joint[seen] / apart[seen]).log()).sum())
+
+
+# -- leakage -----------------------------------------------------------------------------------------------
+
+
+def _telling(exam: Examination, x_ND: Tensor, y_N: Tensor, are_classes: bool) -> Iterator[Finding]:
+    """A single feature that gives the target away."""
+    if not len(x_ND):
+        return
+    shares = explained_by_class(x_ND, y_N) if are_classes else explained_by_number(x_ND, y_N)
+    share, feature = float(shares.max()), int(shares.argmax())
+    exam.sign("telling-feature", share)
+    if ranges.too_high("telling-feature", share):
+        yield Finding(
+            "leakage",
+            f"Input feature {feature} alone is explained by the target to {share:.1%}.",
+            share,
+            ranges.healthy("telling-feature"),
+            "Such a feature is usually the target itself, or made from it, and will be missing when it "
+            "matters.",
+            Treatment(
+                "Find out where this feature comes from, and drop it if it is not known before the target."
+            ),
+            confidence=0.85,
+            stage="data",
+        )
+
+
+def explained_by_class(x_ND: Tensor, y_N: Tensor) -> Tensor:
+    """For each feature the share of its variance that lies between the classes."""
+    total_D = (x_ND - x_ND.mean(0)).square().sum(0)
+    within_D = torch.zeros_like(total_D)
+    for label in y_N.unique():  # type: ignore[no-untyped-call]
+        group = x_ND[y_N == label]
+        within_D += (group - group.mean(0)).square().sum(0)
+    return torch.where(total_D > 0, 1 - within_D / total_D.clamp_min(1e-300), 0.0)
+
+
+def explained_by_number(x_ND: Tensor, y_N: Tensor) -> Tensor:
+    """For each feature its squared correlation with the target."""
+    x, y = x_ND - x_ND.mean(0), y_N - y_N.mean()
+    power_D = x.square().sum(0) * y.square().sum()
+    return torch.where(power_D > 0, (x * y[:, None]).sum(0).square() / power_D.clamp_min(1e-300), 0.0)
