@@ -17,6 +17,7 @@ from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.trial import History
 
 FEW = 8  # examples a batch below which their noise may be what the rate does not suit
+CALIBRATED_STEPS = 120  # of the trials from which the healthy range of `loss-drop` comes
 CLEAR = 0.1  # share of the first loss by which another learning rate is clearly better
 
 
@@ -61,6 +62,11 @@ def _drop(history: History) -> float:
     return -1.0 if not math.isfinite(history.last) else (history.first - history.last) / _scale(history)
 
 
+def _learns_little(exam: Examination, history: History) -> bool:
+    """Whether the loss falls less than in any healthy training of the same length."""
+    return _drop(history) < ranges.low("loss-drop") * min(1.0, exam.trial_steps / CALIBRATED_STEPS)
+
+
 def _advantage(base: History, other: History | None) -> float | None:
     """How much lower the other ends, as a share of the first loss; 1 where only this one diverges."""
     if other is None:
@@ -76,7 +82,7 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
     gain = exam.sign("slower-advantage", _advantage(history, exam.at_rate(0.1)))
     if gain is None:
         return
-    if not ranges.too_high("slower-advantage", gain) and ranges.too_low("loss-drop", _drop(history)):
+    if not ranges.too_high("slower-advantage", gain) and _learns_little(exam, history):
         gain = _furthest(exam, history, (1e-2, 1e-3, 1e-4), gain)  # a tenth may be too high as well
     if not ranges.too_high("slower-advantage", gain):
         return
@@ -119,7 +125,7 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
 
 def _too_noisy(exam: Examination, history: History) -> Iterator[Finding]:
     """Small batches with which nothing is learnt, whatever the rate, and larger ones with which it is."""
-    if exam.patient.train.batch_size > FEW or not ranges.too_low("loss-drop", _drop(history)):
+    if exam.patient.train.batch_size > FEW or not _learns_little(exam, history):
         return
     larger = exam.enlarged
     if larger is not None and (_advantage(history, larger) or 0.0) > CLEAR:
@@ -174,6 +180,11 @@ def _warms_up(exam: Examination) -> bool:
     return bool(factors) and factors[0] < 0.5 * max(factors)
 
 
+def _warms_up_throughout(exam: Examination) -> bool:
+    factors = exam.patient.factors
+    return bool(factors) and max(factors[: exam.trial_steps]) < 0.5 * max(factors)
+
+
 def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Finding:
     return Finding(
         "missing-warmup",
@@ -196,8 +207,10 @@ def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Fi
 
 
 def _too_low(exam: Examination, history: History) -> Iterator[Finding]:
-    drop = exam.signs.get("loss-drop", 0.0)
-    if not ranges.too_low("loss-drop", drop):
+    if not _learns_little(exam, history):
+        return
+    if _warms_up_throughout(exam):
+        exam.leave_out("a learning rate that is too low", "the warm-up is not over within the short training")
         return
     gain = exam.sign("faster-advantage", _advantage(history, exam.at_rate(10.0)))
     if gain is None:

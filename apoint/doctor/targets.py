@@ -15,7 +15,7 @@ from torch import Tensor
 from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
-from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.finding import Finding, Level, Treatment
 
 NEIGHBOURS = 5
 FOLDS = 5
@@ -24,6 +24,10 @@ FEWEST, MOST_COMPARED = 64, 1500
 MOST_CLASSES = 200
 MOST_TOKENS = 512
 SHUFFLES = 12
+TELLING_NUMBER = 0.99  # a number may well depend on one feature nearly alone, but not so nearly
+BY_CHANCE = 5.0
+"""Standard errors that no agreement reaches by chance. What is wrong has a known distribution, so that no
+healthy training need be asked."""
 
 
 def examine(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -104,12 +108,12 @@ def _pairs(train: Examples, targets: Tensor) -> tuple[Tensor, Tensor]:
     return (x - x.mean(0)) / torch.where(deviation > 0, deviation, 1.0), y
 
 
-def _shuffled(words: str, z: float, sign: str) -> Finding:
+def _shuffled(words: str, z: float, level: Level = "severe") -> Finding:
     return Finding(
         "shuffled-labels",
         f"{words} ({z:.1f} standard errors).",
         z,
-        ranges.healthy(sign),
+        (BY_CHANCE, None),
         "Targets that have nothing to do with their inputs can be learnt by heart, and nothing carries over "
         "to new examples.",
         Treatment(
@@ -117,7 +121,7 @@ def _shuffled(words: str, z: float, sign: str) -> Finding:
             "without the other does this.",
             code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
         ),
-        level="severe",
+        level=level,
         confidence=0.85,
         stage="data",
     )
@@ -132,9 +136,9 @@ def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
     z = exam.sign("neighbour-agreement", agreement / error if error > 0 else None)
     exam.sign("neighbour-strength", agreement)
     exam.sign("label-disagreement", disagreement)
-    if z is not None and ranges.too_low("neighbour-agreement", z):
+    if z is not None and z < BY_CHANCE:
         words = f"Neighbouring inputs share a label {agreement:+.2f} of the way from chance to always"
-        yield _shuffled(words, z, "neighbour-agreement")
+        yield _shuffled(words, z)
     elif disagreement is not None and ranges.too_high("label-disagreement", disagreement):
         yield Finding(
             "label-noise",
@@ -184,8 +188,9 @@ def _nearest(x_ND: Tensor) -> Tensor:
 def _numbers(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
     """Can targets be told from inputs at all, by neighbours or by a line?"""
     z = exam.sign("target-agreement", agreement_of_numbers(x_ND, y_N))
-    if z is not None and ranges.too_low("target-agreement", z):
-        yield _shuffled("Neither neighbours nor a line tell a target from its input", z, "target-agreement")
+    if z is not None and z < BY_CHANCE:
+        words = "Neither neighbours nor a line tell a target from its input"
+        yield _shuffled(words, z, "warning")  # a network may see what these do not
 
 
 def agreement_of_numbers(x_ND: Tensor, y_N: Tensor) -> float | None:
@@ -220,9 +225,9 @@ def _correlation(one_N: Tensor, other_N: Tensor) -> float:
 def _tokens(exam: Examination, inputs_NT: Tensor, targets_NT: Tensor) -> Iterator[Finding]:
     """Does a token say something of the target at its place?"""
     z = exam.sign("token-agreement", agreement_of_tokens(inputs_NT, targets_NT))
-    if z is not None and ranges.too_low("token-agreement", z):
+    if z is not None and z < BY_CHANCE:
         words = "A token says no more of the target at its place than of one in another sequence"
-        yield _shuffled(words, z, "token-agreement")
+        yield _shuffled(words, z)
 
 
 def agreement_of_tokens(inputs_NT: Tensor, targets_NT: Tensor) -> float | None:
@@ -264,12 +269,13 @@ def _telling(exam: Examination, x_ND: Tensor, y_N: Tensor, are_classes: bool) ->
     shares = explained_by_class(x_ND, y_N) if are_classes else explained_by_number(x_ND, y_N)
     share, feature = float(shares.max()), int(shares.argmax())
     exam.sign("telling-feature", share)
-    if ranges.too_high("telling-feature", share):
+    limit = ranges.high("telling-feature") if are_classes else TELLING_NUMBER
+    if share > limit:
         yield Finding(
             "leakage",
             f"Input feature {feature} alone is explained by the target to {share:.1%}.",
             share,
-            ranges.healthy("telling-feature"),
+            (None, limit),
             "Such a feature is usually the target itself, or made from it, and will be missing when it "
             "matters.",
             Treatment(
