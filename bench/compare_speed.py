@@ -31,7 +31,7 @@ RECIPE: dict[str, Any] = {
     "batch_size": 64,
 }
 # Long enough for a network to be worth comparing; at one epoch the perceptron's comparison is half start-up.
-EPOCHS = {"mlp": 5, "cnn": 2}
+EPOCHS = {"mlp": 10, "cnn": 2}
 SEEDS, FEWER_SEEDS = 10, 2
 
 

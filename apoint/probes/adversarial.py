@@ -23,7 +23,7 @@ _SIZES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-@register("probe", "adversarial", course="K10")
+@register("probe", "adversarial", course="K10", passes=100)
 def adversarial(
     model: nn.Module,
     batch: Any,

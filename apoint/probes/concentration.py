@@ -23,7 +23,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-@register("probe", "concentration", course="E3 E4")
+@register("probe", "concentration", course="E3 E4", passes=1)
 def concentration(
     model: nn.Module,
     batch: Any,

@@ -43,7 +43,7 @@ def _measured(
 # -- the ends --------------------------------------------------------------------------------------------
 
 
-@register("probe", "sharpness", course="D5 D4")
+@register("probe", "sharpness", course="D5 D4", passes=75)
 def sharpness(
     model: nn.Module,
     batch: Any,
@@ -280,7 +280,7 @@ def _factor(kind: str, group: Mapping[str, Any], state: Mapping[str, Any]) -> Te
 # -- the trace -------------------------------------------------------------------------------------------
 
 
-@register("probe", "hessian-trace", course="D5")
+@register("probe", "hessian-trace", course="D5", passes=70)
 def hessian_trace(
     model: nn.Module,
     batch: Any,
@@ -363,7 +363,7 @@ def standard_error(draws: Tensor) -> float:
 # -- the density -----------------------------------------------------------------------------------------
 
 
-@register("probe", "spectrum", course="D5")
+@register("probe", "spectrum", course="D5", passes=700)
 def spectrum(
     model: nn.Module,
     batch: Any,

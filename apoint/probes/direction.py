@@ -26,7 +26,7 @@ from apoint.registry import register
 from apoint.settings import WholeNumber
 
 
-@register("probe", "direction", course="C4")
+@register("probe", "direction", course="C4", passes=7)
 def gradient_direction(
     model: nn.Module,
     batch: Any,

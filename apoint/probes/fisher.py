@@ -41,7 +41,7 @@ FEWEST_DRAWS_TOGETHER = 8
 """How often labels are drawn where the batch counts as one example, so that there is a spread to see."""
 
 
-@register("probe", "fisher", course="B6")
+@register("probe", "fisher", course="B6", passes=8)
 def fisher_trace(
     model: nn.Module,
     batch: Any,
@@ -87,7 +87,7 @@ def fisher_trace(
         return _with_drawn_labels(subject, law, seen, num_draws, seed, diagonal)
 
 
-@register("probe", "empirical-fisher", course="B6")
+@register("probe", "empirical-fisher", course="B6", passes=40)
 def empirical_fisher_trace(
     model: nn.Module,
     batch: Any,

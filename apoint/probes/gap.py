@@ -19,7 +19,7 @@ from apoint.registry import register
 from apoint.settings import Count, WholeNumber
 
 
-@register("probe", "generalisation-gap", course="K11")
+@register("probe", "generalisation-gap", course="K11", passes=9)
 def generalisation_gap(
     model: nn.Module,
     batch: Any,

@@ -33,7 +33,7 @@ from apoint.settings import WholeNumber
 _COUPLED = "noise of parts of this size; where examples depend on each other it need not fall as 1/size"
 
 
-@register("probe", "noise", course="F4 C4")
+@register("probe", "noise", course="F4 C4", passes=6)
 def gradient_noise(
     model: nn.Module,
     batch: Any,

@@ -94,6 +94,8 @@ class Observer:
             self._parts[name] = _part(name, settings)
             entries[name] = Entry(_steps(name, every, horizon), _passes(name))
             self.readings[name] = []
+        tracked = [part.observe_every for part in self._parts.values() if part.track is not None]
+        self._strides = sorted({*tracked, *(entry.every for entry in entries.values())})
         self.timetable = Timetable(entries, budget, horizon.total_steps if horizon else None)
         self.step = 0
         self._start: dict[str, Tensor] = {}
@@ -120,6 +122,8 @@ class Observer:
         if not self._begun:  # the first step is over; what can be remembered is remembered from here
             self.begin(batch)
         self.step += 1
+        if all(self.step % stride for stride in self._strides):
+            return  # nothing is wanted, which is so at most steps, and should cost nothing
         self.timetable.trained_until(self.step)
         with self.timetable.charged():
             self._observe()
@@ -132,11 +136,13 @@ class Observer:
 
     def _take(self, batch: Any) -> None:
         for name in self.timetable.due(self.step):
+            if not self.timetable.allows(name):
+                continue  # those before it were dearer than thought
             with self.timetable.charged(name):
                 batch = batch() if callable(batch) else batch
                 taken = Taken(self.step, self._measured(name, batch))
-            self.readings[name].append(taken)
-            self._record(taken)
+                self.readings[name].append(taken)
+                self._record(taken)
 
     def _measured(self, name: str, batch: Any) -> Reading:
         part = self._parts[name]

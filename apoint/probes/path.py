@@ -25,7 +25,7 @@ _NO_START = "the start holds none of the trainable parameters"
 # -- distance --------------------------------------------------------------------------------------------
 
 
-@register("probe", "distance", course="C4 K8")
+@register("probe", "distance", course="C4 K8", passes=0.2)
 def distance(model: nn.Module, start: Weights) -> Reading:
     """How far the weights are from where training began, whole and by layer.
 
@@ -205,7 +205,7 @@ def _under(prefix: str, state: Weights) -> dict[str, Tensor]:
 # -- kernel ----------------------------------------------------------------------------------------------
 
 
-@register("probe", "kernel-change", course="K8")
+@register("probe", "kernel-change", course="K8", passes=45)
 def kernel_change(
     model: nn.Module,
     batch: Any,

@@ -24,7 +24,7 @@ from apoint.settings import Count, NonNegative, Positive, Share, WholeNumber
 NAME = "learning-rate-range"
 
 
-@register("probe", NAME, why="a standard first look at the learning rate")
+@register("probe", NAME, why="a standard first look at the learning rate", passes=170)
 def learning_rate_range(
     model: nn.Module,
     batch: Any,

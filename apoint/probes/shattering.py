@@ -21,7 +21,7 @@ from apoint.settings import Count, WholeNumber
 Curve = np.ndarray[Any, np.dtype[np.float64]]
 
 
-@register("probe", "shattering", course="B11")
+@register("probe", "shattering", course="B11", passes=12)
 def shattering(
     model: nn.Module,
     batch: Any,

@@ -19,7 +19,7 @@ from apoint.registry import register
 from apoint.settings import Count, Positive, WholeNumber
 
 
-@register("probe", "covariate-shift", course="J1")
+@register("probe", "covariate-shift", course="J1", passes=40)
 def covariate_shift(
     model: nn.Module,
     batch: Any,

@@ -17,7 +17,7 @@ from apoint.settings import Count, Positive, WholeNumber
 Direction = dict[str, Tensor]
 
 
-@register("probe", "slice", course="B11")
+@register("probe", "slice", course="B11", passes=100)
 def loss_slice(
     model: nn.Module,
     batch: Any,

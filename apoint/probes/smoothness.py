@@ -19,7 +19,7 @@ _NOT_FINITE = "the loss or its gradient is not finite somewhere on the way"
 _LOWER = "constants of what was visited: those of the whole loss are at least as large"
 
 
-@register("probe", "smoothness", course="D5 D3 D4")
+@register("probe", "smoothness", course="D5 D3 D4", passes=12)
 def smoothness(
     model: nn.Module,
     batch: Any,

@@ -14,6 +14,7 @@ from time import perf_counter
 
 BUDGET = 0.05
 EARLY_SHARE = 0.5  # of the budget of the whole training that may be spent before it is earned
+AIM = 0.6  # of the budget that is used: the steps after a probe are slower too, which no clock shows
 UNKNOWN_LENGTH = 1000  # steps that training is taken to have if nobody says
 
 
@@ -23,7 +24,7 @@ class Entry:
 
     Attributes:
         every: How many steps lie between two times that it is wanted.
-        passes: About how many training steps it costs, before it was measured.
+        passes: About how many training steps it costs, for as long as it was not measured.
         seconds: What it cost when it was last made; None before.
         wanted: How often it was wanted.
         made: How often it was made.
@@ -82,6 +83,10 @@ class Timetable:
                 planned += cost
         return chosen
 
+    def allows(self, name: str) -> bool:
+        """Whether there is still time for a probe."""
+        return self.spent + self._cost(self.entries[name]) <= self._allowance()
+
     @contextmanager
     def charged(self, name: str | None = None) -> Iterator[None]:
         """What happens inside counts against the budget, and not as training."""
@@ -126,19 +131,18 @@ class Timetable:
         )
 
     def _cost(self, entry: Entry) -> float:
-        if entry.seconds is not None:
-            return entry.seconds
-        # Before the first step was timed costs are counted in steps; see `_allowance`.
-        return entry.passes * (self.step_seconds if self.step_seconds is not None else 1.0)
+        return entry.seconds if entry.seconds is not None else entry.passes * self._unit
 
     def _allowance(self) -> float:
-        if self.step_seconds is None:
-            unit = 1.0 if all(entry.seconds is None for entry in self.entries.values()) else self._guess()
-            return self.budget * EARLY_SHARE * self.total_steps * unit
-        whole = self.total_steps * self.step_seconds
-        return self.budget * max(self.trained, EARLY_SHARE * whole)
+        whole = self.total_steps * self._unit
+        return AIM * self.budget * max(self.trained, EARLY_SHARE * whole)
 
-    def _guess(self) -> float:
-        """The seconds of a step, from the probes that were made before the first one."""
+    @property
+    def _unit(self) -> float:
+        """The seconds of a step; before the first, guessed from the probes that were made; before these, 1."""
+        if self.step_seconds is not None:
+            return self.step_seconds
         measured = [entry for entry in self.entries.values() if entry.seconds is not None]
+        if not measured:
+            return 1.0
         return sum(entry.seconds or 0.0 for entry in measured) / sum(entry.passes for entry in measured)

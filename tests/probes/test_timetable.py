@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apoint.probes.timetable import Entry, Timetable
+from apoint.probes.timetable import AIM, Entry, Timetable
 
 
 class Clock:
@@ -46,7 +46,7 @@ def test_what_is_cheap_is_made_whenever_it_is_wanted() -> None:
 
 def test_what_is_dear_is_thinned_out_and_said() -> None:
     table, made = run({"dear": 0.1}, {"dear": 10}, 0.05, 1000)
-    assert 4 <= len(made["dear"]) <= 5
+    assert 2 <= len(made["dear"]) <= 3
     assert made["dear"][0] == 0
     assert table.share <= 0.05
     sentence = table.thinned()["dear"]
@@ -94,4 +94,4 @@ def test_the_length_of_training_need_not_be_known() -> None:
             with table.charged(name):
                 clock.now += 0.02
     assert table.share <= 0.1
-    assert table.share > 0.09, "what may be spent is spent"
+    assert table.share > 0.95 * AIM * 0.1, "what may be spent is spent"
