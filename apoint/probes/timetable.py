@@ -139,7 +139,7 @@ class Timetable:
 
     @property
     def _unit(self) -> float:
-        """The seconds of a step; before the first, guessed from the probes that were made; before these, 1."""
+        """The seconds of a step; before the first, guessed from probes that were made; before these, 1."""
         if self.step_seconds is not None:
             return self.step_seconds
         measured = [entry for entry in self.entries.values() if entry.seconds is not None]
