@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from apoint.registry import registry
 
 T = TypeVar("T")
 MOST_EXAMPLES = 256
+STEPS, QUICK_STEPS, FEWEST_STEPS = 120, 40, 10
+QUICK_SECONDS = 1.5  # that a trial of a quick examination may take
 
 
 class Examination:
@@ -120,12 +123,28 @@ class Examination:
 
     @functools.cached_property
     def trial_steps(self) -> int:
-        """How long trials are."""
-        return min(40 if self.quick else 120, self.patient.total_steps)
+        """How long trials are: in a quick examination as long as there is time for."""
+        if not self.quick:
+            return min(STEPS, self.patient.total_steps)
+        steps = min(QUICK_STEPS, int(QUICK_SECONDS / self._step_seconds))
+        return min(max(FEWEST_STEPS, steps), self.patient.total_steps)
+
+    @functools.cached_property
+    def _step_seconds(self) -> float:
+        """What a step of training takes, from the second of two."""
+        begin = time.perf_counter()
+        self._trial(1)
+        first = time.perf_counter()
+        self._trial(1)
+        return max(min(first - begin, time.perf_counter() - first), 1e-6)
 
     @functools.cached_property
     def history(self) -> History | None:
-        """A trial as the patient trains."""
+        """A trial as the patient trains; None if there can be none, or it would take too long."""
+        if self.quick and self.trainable and self._step_seconds * FEWEST_STEPS > QUICK_SECONDS:
+            seconds = f"{self._step_seconds:.2g}"
+            self.leave_out("training", f"a step takes {seconds} s, too long for a quick examination")
+            return None
         self.say("a short training")
         return self._trial(self.trial_steps)
 
@@ -161,10 +180,15 @@ class Examination:
     @functools.cached_property
     def memorised(self) -> History | None:
         """A trial on one small batch, with an optimizer of our own: can it be learnt by heart?"""
+        if self.history is None:
+            return None
         self.say("learning one batch by heart")
         train = self.patient.train
         batch = train.some(min(16, train.batch_size), self.patient.seed)
-        steps = 60 if self.quick else 150
+        steps = 150
+        if self.quick:
+            share = batch.size / max(1, train.batch_size)
+            steps = min(60, max(2 * FEWEST_STEPS, int(QUICK_SECONDS / (share * self._step_seconds))))
         best: History | None = None
         for rate in (3e-3, 3e-4):
             weights = [p for p in self.patient.model.parameters() if p.requires_grad]

@@ -18,6 +18,7 @@ from apoint.doctor.start import constant_loss
 from apoint.probes import Batch, Subject, aside
 
 MOST = 512
+SETTLED_STEPS = 40  # after which nothing is left of where running statistics began, at PyTorch's momentum
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
@@ -54,6 +55,9 @@ def _modes(
 ) -> Iterator[Finding]:
     norms = [n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not norms:
+        return
+    if exam.history is not None and exam.history.steps < SETTLED_STEPS:
+        exam.leave_out("running statistics", f"{exam.history.steps} steps are too few for them to settle")
         return
     size = exam.patient.train.batch_size
     parts = [seen.select(slice(i, i + size)) for i in range(0, min(seen.size, 4 * size) - size + 1, size)]

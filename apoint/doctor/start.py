@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
@@ -28,13 +28,27 @@ def examine(exam: Examination) -> Iterator[Finding]:
         outputs = subject.outputs() if not subject.has_own_loss else None
         doubled = _doubled(subject)
         shuffled = _reordered(subject)
+    starting = _in_training(exam, loss)
     if outputs is not None and not bool(torch.isfinite(outputs).all()):
         exam.leave_out("the loss at the start", "outputs are not finite")
         return
     found = [*_double_softmax(exam, subject, outputs), *_reduction(exam, loss, doubled)]
     found += _shape(exam, subject, outputs, loss, shuffled)
     yield from found
-    yield from _initial(exam, subject, outputs, loss, bool(found))
+    yield from _initial(exam, subject, outputs, starting, bool(found))
+
+
+def _in_training(exam: Examination, evaluated: float) -> float:
+    """The loss as training meets it: with batch norm that of train mode.
+
+    Before the first step its running statistics are not those of the data, and a deep network in eval mode
+    has a huge loss that nobody ever sees.
+    """
+    patient = exam.patient
+    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in patient.model.modules()):
+        return evaluated
+    with aside(patient.model, patient.seed, mode=True), torch.no_grad():
+        return float(patient.subject(exam.batch).loss())
 
 
 def _doubled(subject: Subject) -> float:
