@@ -146,7 +146,9 @@ def test_on_a_quadratic_it_is_never_below_the_true_limit(eigenvalues: list[int])
     step = reading.details["rates"][1] / reading.details["rates"][0]
     limit = 2 / max(eigenvalues)
     assert reading.value is not None
-    assert limit / step <= reading.value <= 8 * limit, "at most a few steps late"
+    # Just below the limit there are rates at which the weight all but reaches 0, from where growing takes
+    # a while to show: 14 of the 80 steps for one eigenvalue of 89.
+    assert limit / step <= reading.value <= limit * step**18, "some steps late at most"
 
 
 def test_a_loss_a_hundred_times_as_large_takes_a_hundredth_of_the_rate() -> None:
