@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.using import use
+
 if TYPE_CHECKING:
     from apoint.engine.fleet import FleetMoment
     from apoint.trials import Comparison
@@ -102,7 +104,7 @@ def command(
 
     candidate, shared = _sorted_arguments(others)
     line = FleetLine(quiet)
-    _use(settings["files"])
+    use(settings["files"])
     comparison = prepare(
         recipe,
         candidate,
@@ -187,15 +189,6 @@ def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
     if parsed.get("backend") != "ray":
         parsed.pop("allow_open_cluster", None)
     return parsed
-
-
-def _use(files: tuple[str, ...]) -> None:
-    from pathlib import Path
-
-    from apoint.engine import custom
-
-    for file in files:
-        custom.run_file(custom.find(file, Path.cwd()))
 
 
 def _command_line() -> str:

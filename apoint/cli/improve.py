@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.compare import _command_line, _once_each, _parsed, _use, fleet_options
+from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
+from apoint.cli.using import use
 
 if TYPE_CHECKING:
     from apoint.trials.improve import Improvement, Improver
@@ -69,7 +70,7 @@ def command(
 
     target = _vacant(output)
     line = FleetLine(quiet)
-    _use(settings["files"])
+    use(settings["files"])
     search = prepare_improvement(
         recipe,
         budget,

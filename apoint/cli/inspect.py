@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from apoint.cli.using import use
+
 
 @click.command()
 @click.argument("what", type=click.Path())
@@ -46,11 +48,9 @@ def command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong and --expect-healthy was given.
     """
-    from apoint.cli.train import _use
     from apoint.recipe import parse_overrides
 
-    for file in files:
-        _use(file)
+    use(files)
     options["say"] = None if quiet or as_json else lambda text: print(f"looking at: {text}", file=sys.stderr)
     report = _inspected(what, data, parse_overrides(changes), options)
     if page:

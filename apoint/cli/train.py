@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.using import use
+
 if TYPE_CHECKING:
     from apoint.recipe import Document, Recipe
     from apoint.store import Run
@@ -50,8 +52,7 @@ def command(
     """
     from apoint.recipe import load_recipe, parse_overrides
 
-    for file in files:
-        _use(file)
+    use(files)
     loaded, document = load_recipe(recipe, parse_overrides(overrides))
     if print_recipe:
         _print_recipe(loaded, document, as_json)
@@ -59,14 +60,6 @@ def command(
         _dry_run(loaded, document, seed, options, as_json)
     else:
         _train(loaded, document, seed, options, quiet, as_json)
-
-
-def _use(file: str) -> None:
-    from pathlib import Path
-
-    from apoint.engine import custom
-
-    custom.run_file(custom.find(file, Path.cwd()))
 
 
 def _print_recipe(recipe: Recipe, document: Document, as_json: bool) -> None:

@@ -57,14 +57,6 @@ class Patient:
         """The first batch of training."""
         return next(self.train.batches(self.seed))
 
-    @property
-    def classes(self) -> int | None:
-        """The number of classes, if targets are one whole number for each example; else None."""
-        targets = self.train.targets
-        if targets is None or targets.is_floating_point() or targets.dim() != 1:
-            return None
-        return int(targets.max()) + 1 if len(targets) else None
-
 
 def patient(
     model: nn.Module,

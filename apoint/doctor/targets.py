@@ -57,10 +57,8 @@ def labels_of(train: Examples) -> Tensor | None:
     if targets is None or targets.numel() != len(train) or not len(train):
         return None
     flat = targets.detach().flatten()
-    if flat.is_floating_point():
-        if not bool(((flat == 0) | (flat == 1)).all()):
-            return None
-        flat = flat.long()
+    if flat.is_floating_point() and not bool(((flat == 0) | (flat == 1)).all()):
+        return None
     flat = flat.long()
     return flat if int(flat.min()) >= 0 and 2 <= int(flat.max()) + 1 <= MOST_CLASSES else None
 

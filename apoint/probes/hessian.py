@@ -137,7 +137,7 @@ class Hessian:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         raise NoSecondDerivativeError(
             f"the loss has no second derivative here: {first_line(error)}"
         ) from error

@@ -222,15 +222,7 @@ def explained(model: nn.Module, batch: Batch) -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        NotImplementedError,
-    ) as error:
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         where = failing_module(model, error.__traceback__)
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in batch.tensors)
         raise ModelFailedError(

@@ -1,40 +1,17 @@
 """The report of an inspection in a real browser: nothing loaded, nothing cut off, and it answers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
 
 from apoint.report.palette import ROLES
 from tests.inspection.samples import SAMPLES, drawn, sample
-from tests.report.browser import chromium
-from tests.report.test_browser import COLOURS, OVERLAPS, Opened, rgb
+from tests.report.browser import Open
+from tests.report.test_browser import COLOURS, OVERLAPS, rgb
 
 VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400)]
-Open = Callable[..., Opened]
 Reports = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
-    contexts: list[BrowserContext] = []
-
-    def opened(scheme: str = "light", width: int = 1280, **settings: object) -> Opened:
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, color_scheme=scheme, **settings)  # type: ignore[arg-type]
-        contexts.append(context)
-        return Opened(context.new_page())
-
-    yield opened
-    for context in contexts:
-        context.close()
 
 
 @pytest.fixture(scope="module")

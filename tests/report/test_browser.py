@@ -1,64 +1,18 @@
 """The report in a real browser: nothing loaded, nothing wrong, nothing cut off, and it answers."""
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
 
 from apoint.report import write_comparison_report
 from apoint.report.palette import ROLES
-from tests.report.browser import chromium
+from tests.report.browser import Open
 from tests.report.comparisons import CASES
 from tests.report.test_page import hostile
 
 VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400)]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
-
-
-@dataclass
-class Opened:
-    """A page that is open, and what the browser had to say about it."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def go(self, file: Path) -> Page:
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(file.as_uri())
-        return self.page
-
-    def assert_quiet(self, file: Path) -> None:
-        assert self.complaints == []
-        assert self.requests == [file.as_uri()]
-
-
-Open = Callable[..., Opened]
-
-
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Open]:
-    contexts: list[BrowserContext] = []
-
-    def opened(scheme: str = "light", width: int = 1280, **settings: object) -> Opened:
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, color_scheme=scheme, **settings)  # type: ignore[arg-type]
-        contexts.append(context)
-        return Opened(context.new_page())
-
-    yield opened
-    for context in contexts:
-        context.close()
 
 
 @pytest.fixture(scope="module")
