@@ -17,7 +17,7 @@ from apoint.cli.using import use
 @click.argument("changes", nargs=-1)
 @click.option("--data", help="The dataset, for a class in a Python file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which replica.")
-@click.option("--quick", is_flag=True, help="Shorter trials.")
+@click.option("--quick", is_flag=True, help="Trials of a second or two; none for slow models.")
 @click.option("--thorough", is_flag=True, help="Every trial, also where the cause is clear already.")
 @click.option("--html", "page", type=click.Path(), help="Write a page with pictures there.")
 @click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")

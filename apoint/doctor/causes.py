@@ -21,7 +21,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     ),
     "constant-feature": frozenset(),
     # loss
-    "double-softmax": _NO_LEARNING | {"vanishing-gradient", "bad-initial-loss", "noisy-gradient"},
+    "double-softmax": _NO_LEARNING | {"bad-initial-loss", "noisy-gradient"},
     "wrong-reduction": _TOO_MUCH | {"bad-initial-loss", "dead-units", "overfitting"},
     "target-shape": _NO_LEARNING | {"bad-initial-loss", "noisy-gradient"},
     "bad-initial-loss": _TOO_MUCH | {"overfitting"},
