@@ -14,9 +14,11 @@ from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor, nn
 
 from apoint.doctor import targets
+from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
 from apoint.doctor.examples import examples as examples_of
-from tests.doctor.cases import codes, inspected, perceptron
+from apoint.doctor.patient import patient
+from tests.doctor.cases import codes, digits, inspected, perceptron
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -105,6 +107,24 @@ def test_which_targets_are_classes_numbers_or_tokens() -> None:
     assert targets.numbers_of(data(x, normal(10, 2))) is None
     assert targets.tokens_of(data(whole(10, 4, below=9), whole(10, 4, below=9))) is not None
     assert targets.tokens_of(data(whole(10, 4, below=9), whole(10, 3, below=9))) is None
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers", "tokens"])
+def test_targets_in_any_wrong_order_are_called_shuffled(kind: str) -> None:
+    """Also where chance alone made them agree a little: thirty orders, and none passes for the right one."""
+    x, y = digits()
+    walk = (whole(100, 33, below=3).cumsum(1)) % 20
+    pairs = {"classes": (x[:400], y[:400]), "numbers": (x[:400], x[:400, 20] + x[:400, 30])}
+    inputs, goals = pairs.get(kind, (walk[:, :-1], walk[:, 1:]))
+    assert "shuffled-labels" not in said(inputs, goals)
+    for seed in range(30):
+        order = torch.randperm(len(goals), generator=torch.Generator().manual_seed(seed))
+        assert "shuffled-labels" in said(inputs, goals[order]), seed
+
+
+def said(inputs: Tensor, goals: Tensor) -> list[str]:
+    who = patient(nn.Linear(1, 1), (inputs, goals), nn.MSELoss())
+    return [finding.code for finding in targets.examine(Examination(who), who.train)]
 
 
 class Averaging(nn.Module):
