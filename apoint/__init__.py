@@ -44,6 +44,7 @@ _FOLDERS = (
     "report",
     "inspection",
     "trials",
+    "book",
 )
 
 __all__ = ["Recipe", "Run", "__version__", "compare", "improve", "inspect", "register", "train"]

@@ -1,0 +1,1 @@
+"""One folder for each chapter, one file for each row; importing a file enters its claims."""

@@ -1,0 +1,1 @@
+"""Chapter A: A network and its first signal."""

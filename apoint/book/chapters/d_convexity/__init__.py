@@ -1,0 +1,1 @@
+"""Chapter D: Convexity, and how fast descent goes."""

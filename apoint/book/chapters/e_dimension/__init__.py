@@ -1,0 +1,1 @@
+"""Chapter E: The curse of dimension."""

@@ -1,0 +1,1 @@
+"""Chapter F: The learning rate and its schedules."""

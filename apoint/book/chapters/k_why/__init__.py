@@ -1,0 +1,1 @@
+"""Chapter K: Why does training work at all?."""

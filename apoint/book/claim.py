@@ -1,0 +1,200 @@
+"""A claim: one statement of the course and the check that decides it; and exercises with checked answers.
+
+    @claim(
+        "E2", "Volume near the surface", kind="identity",
+        statement=r"A ball of radius $R$ in dimension $n$ has the share $1-(1-\\varepsilon/R)^n$ …",
+        refuted_by="a share of drawn points that differs from the formula by more than its error",
+        seconds={"quick": 1, "standard": 10},
+        planted={"power": 1},
+    )
+    def shell_share(run: Running, power: int | None = None) -> Evidence: ...
+
+`planted` names settings of the check that put a wrong version in the place of the statement. The tests run
+every check with them and ask that it says so: a check that cannot fail decides nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from apoint.book.course import ROWS, Row
+from apoint.book.evidence import Evidence, Number
+from apoint.book.running import SCALES, Running
+
+Kind = Literal["identity", "bound", "direction", "size", "shape"]
+KINDS = ("identity", "bound", "direction", "size", "shape")
+Check = Callable[..., Evidence]
+_ID = re.compile(r"([A-K]\d+)[a-z]?")
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """Where the source is wrong.
+
+    Attributes:
+        written: What it says, with mathematics between dollar signs.
+        corrected: What is right.
+        why: The reason, in a sentence or two.
+    """
+
+    written: str
+    corrected: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement and its check.
+
+    Attributes:
+        id: The row of the course, with a letter if the row has several claims: `A5`, `A5b`.
+        title: A few words.
+        kind: What sort of statement it is: an identity, a bound, a direction (better, rising), a size or a
+            shape.
+        statement: In our own words, with mathematics between dollar signs.
+        refuted_by: Which numbers would change the answer.
+        seconds: About how long the check takes on one core, for each scale that it has.
+        check: Finds the evidence.
+        planted: Settings of the check under which a wrong version stands in the statement's place.
+        erratum: Where the source is wrong.
+        details: Further paragraphs: the argument, the protocol, what to look at in the figure.
+        references: Papers and books behind it.
+    """
+
+    id: str
+    title: str
+    kind: Kind
+    statement: str
+    refuted_by: str
+    seconds: Mapping[str, float]
+    check: Check
+    planted: Mapping[str, Any]
+    erratum: Erratum | None = None
+    details: str = ""
+    references: Sequence[str] = ()
+
+    @property
+    def row(self) -> Row:
+        """The row of the course."""
+        found = _ID.fullmatch(self.id)
+        assert found is not None
+        return ROWS[found[1]]
+
+    @property
+    def code(self) -> str:
+        """The source of the check, without the claim around it."""
+        lines = inspect.getsource(self.check).splitlines()
+        start = next(place for place, line in enumerate(lines) if line.startswith("def "))
+        return "\n".join(lines[start:])
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise of the course, with an answer that is checked.
+
+    Attributes:
+        number: As the course numbers it, with the source: `notes 1.1`.
+        row: The row of the course that it belongs to.
+        question: In our own words.
+        hints: One after the other, each giving away more.
+        solution: The answer with its steps.
+        check: Gives the numbers that the answer must meet.
+        planted: Settings of the check that put a wrong answer in its place.
+    """
+
+    number: str
+    row: str
+    question: str
+    hints: Sequence[str]
+    solution: str
+    check: Callable[..., Sequence[Number]]
+    planted: Mapping[str, Any] = field(default_factory=dict)
+
+
+_claims: dict[str, Claim] = {}
+_exercises: dict[str, Exercise] = {}
+
+
+def claim(
+    id: str,
+    title: str,
+    *,
+    kind: Kind,
+    statement: str,
+    refuted_by: str,
+    seconds: Mapping[str, float],
+    planted: Mapping[str, Any],
+    erratum: Erratum | None = None,
+    details: str = "",
+    references: Sequence[str] = (),
+) -> Callable[[Check], Check]:
+    """Enter a check into the book; see `Claim` for the arguments."""
+    found = _ID.fullmatch(id)
+    assert found is not None, f"claim {id!r}: no id such as A5 or A5b"
+    assert found[1] in ROWS, f"claim {id!r}: not a row of the course"
+    assert kind in KINDS, f"claim {id!r}: no such kind as {kind!r}"
+    assert {"quick"} <= set(seconds) <= set(SCALES), f"claim {id!r}: seconds are given for quick and others"
+    assert planted, f"claim {id!r}: needs a wrong version that its check rejects"
+
+    def enter(check: Check) -> Check:
+        assert id not in _claims, f"claim {id!r} exists twice"
+        _claims[id] = Claim(
+            id=id,
+            title=title,
+            kind=kind,
+            statement=_text(statement),
+            refuted_by=_text(refuted_by),
+            seconds=dict(seconds),
+            check=check,
+            planted=dict(planted),
+            erratum=erratum,
+            details=_text(details),
+            references=tuple(references),
+        )
+        return check
+
+    return enter
+
+
+def exercise(
+    number: str,
+    row: str,
+    *,
+    question: str,
+    solution: str,
+    planted: Mapping[str, Any],
+    hints: Sequence[str] = (),
+) -> Callable[[Callable[..., Sequence[Number]]], Callable[..., Sequence[Number]]]:
+    """Enter an exercise into the book; see `Exercise` for the arguments."""
+    assert row in ROWS, f"exercise {number!r}: {row!r} is not a row of the course"
+
+    def enter(check: Callable[..., Sequence[Number]]) -> Callable[..., Sequence[Number]]:
+        assert number not in _exercises, f"exercise {number!r} exists twice"
+        texts = tuple(_text(hint) for hint in hints)
+        _exercises[number] = Exercise(
+            number, row, _text(question), texts, _text(solution), check, dict(planted)
+        )
+        return check
+
+    return enter
+
+
+def _text(text: str) -> str:
+    return inspect.cleandoc(text)
+
+
+def entered() -> tuple[dict[str, Claim], dict[str, Exercise]]:
+    """What chapters that were imported have entered."""
+    return _claims, _exercises
+
+
+def settings_of(check: Callable[..., Any]) -> list[str]:
+    """The settings of a check that a planted error may change."""
+    return [name for name in inspect.signature(check).parameters if name != "run"]
+
+
+__all__ = ["Claim", "Erratum", "Evidence", "Exercise", "Running", "claim", "exercise"]

@@ -1,0 +1,117 @@
+"""Finding claims and exercises, and running them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from apoint.book.claim import Claim, Exercise, entered
+from apoint.book.course import CHAPTERS, ROWS
+from apoint.book.evidence import Number
+from apoint.book.outcome import Outcome, outcome
+from apoint.book.running import Running, Scale
+from apoint.errors import UnknownNameError, UsageError
+
+
+@functools.cache
+def _load_chapters() -> None:
+    from apoint.book import chapters
+
+    for module in pkgutil.walk_packages(chapters.__path__, f"{chapters.__name__}."):
+        importlib.import_module(module.name)
+
+
+def claims() -> dict[str, Claim]:
+    """All claims by id, in the order of the course."""
+    _load_chapters()
+    found = entered()[0]
+    return {id: found[id] for id in sorted(found, key=_order)}
+
+
+def exercises() -> dict[str, Exercise]:
+    """All exercises by number, in the order of the course."""
+    _load_chapters()
+    found = entered()[1]
+    return {number: found[number] for number in sorted(found, key=lambda n: (_order(found[n].row), n))}
+
+
+def select(names: Iterable[str]) -> list[Claim]:
+    """The claims that names mean: `A5` all those of the row, `A5b` one, `A` those of the chapter."""
+    known, chosen = claims(), dict[str, Claim]()
+    for name in names:
+        wanted = name.strip().upper() if len(name) < 3 or name[-1].isdigit() else name[:-1].upper() + name[-1]
+        fitting = [claim for claim in known.values() if wanted in (claim.id, claim.row.id, claim.row.chapter)]
+        if not fitting and (wanted in ROWS or wanted in CHAPTERS):
+            raise UsageError(f"{wanted} is in the course, and its claims are not yet written")
+        if not fitting:
+            raise UnknownNameError("claim", name, [*known, *CHAPTERS])
+        chosen.update({claim.id: claim for claim in fitting})
+    return [chosen[id] for id in sorted(chosen, key=_order)]
+
+
+def run(
+    id: str,
+    scale: Scale = "quick",
+    *,
+    folder: str | Path = "book",
+    say: Callable[[str], None] | None = None,
+    workers: int | None = None,
+) -> Outcome:
+    """Run the check of one claim and keep its record.
+
+    Args:
+        id: Of the claim, such as `A7`.
+        scale: `quick`, `standard` or `paper`.
+        folder: Where records go, and replicas that comparisons train.
+        say: Called with what is being done.
+        workers: How many processes comparisons may use.
+    """
+    chosen = select([id])
+    if len(chosen) > 1:
+        names = ", ".join(claim.id for claim in chosen)
+        raise UsageError(f"{id} has several claims: {names}; name one of them")
+    result = run_claim(chosen[0], scale, folder=Path(folder), say=say, workers=workers)
+    result.save(Path(folder) / "records")
+    return result
+
+
+def run_claim(
+    claim: Claim,
+    scale: Scale,
+    *,
+    folder: Path,
+    say: Callable[[str], None] | None = None,
+    workers: int | None = None,
+    **planted: object,
+) -> Outcome:
+    """Run the check of a claim without keeping a record.
+
+    Args:
+        claim: The claim.
+        scale: How much to do.
+        folder: Where replicas are kept.
+        say: Called with what is being done.
+        workers: How many processes comparisons may use.
+        **planted: Settings that put a wrong version in the statement's place; for tests.
+    """
+    if scale not in claim.seconds:
+        has = ", ".join(claim.seconds)
+        raise UsageError(f"claim {claim.id} has no scale {scale!r}; it has {has}")
+    running = Running(claim.id, scale, folder / "runs", say or (lambda sentence: None), workers)
+    begin = time.perf_counter()
+    evidence = claim.check(running, **planted)
+    return outcome(claim, scale, evidence, time.perf_counter() - begin)
+
+
+def answer(exercise: Exercise, **planted: object) -> Sequence[Number]:
+    """The numbers that show whether the answer of an exercise is right."""
+    return exercise.check(**planted)
+
+
+def _order(id: str) -> tuple[str, int, str]:
+    digits = "".join(letter for letter in id if letter.isdigit())
+    return id[0], int(digits), id[1 + len(digits) :]

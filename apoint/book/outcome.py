@@ -1,0 +1,171 @@
+"""The outcome of a check: what its evidence says of the claim, and the record that is kept of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from apoint.book.claim import Claim
+from apoint.book.evidence import Evidence, Number, all_hold
+from apoint.book.picture import Picture
+from apoint.errors import StorageError
+from apoint.store.files import write_atomically
+
+Ruling = Literal["holds", "holds as corrected", "fails", "not decided at this scale"]
+RULINGS: tuple[Ruling, ...] = ("holds", "holds as corrected", "fails", "not decided at this scale")
+SCHEMA_VERSION = 1
+
+
+def rule(evidence: Evidence, has_erratum: bool) -> Ruling:
+    """What the numbers say.
+
+    With an erratum a claim is decided both ways: it holds as corrected if the corrected numbers hold and
+    those of the source do not; if those of the source hold too, there is nothing to correct, and it simply
+    holds.
+    """
+    assert evidence.numbers, "a check must hand in at least one number"
+    states = [all_hold(number.holds for number in evidence.numbers)]
+    if has_erratum:
+        assert evidence.as_written, "a claim with an erratum is checked as written too"
+        states.append(all_hold(number.holds for number in evidence.as_written))
+    if states[0] is False:
+        return "fails"
+    if None in states:
+        return "not decided at this scale"
+    return "holds as corrected" if has_erratum and states[1] is False else "holds"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a claim gave.
+
+    Attributes:
+        id: Of the claim.
+        title: Of the claim.
+        scale: At which it was run.
+        verdict: One of `RULINGS`.
+        numbers: Of the statement, as it ought to be.
+        as_written: Of the statement as the source has it, where there is an erratum.
+        pictures: What to draw.
+        remark: What else a reader should know.
+        would_take: What would decide what is not decided.
+        seconds: How long it took.
+        versions: Of what it was run with.
+    """
+
+    id: str
+    title: str
+    scale: str
+    verdict: Ruling
+    numbers: Sequence[Number]
+    as_written: Sequence[Number] = ()
+    pictures: Sequence[Picture] = ()
+    remark: str = ""
+    would_take: str = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def figure(self) -> Picture | None:
+        """The first picture, if there is one."""
+        return self.pictures[0] if self.pictures else None
+
+    def to_plain(self) -> dict[str, Any]:
+        """The record."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "id": self.id,
+            "title": self.title,
+            "scale": self.scale,
+            "verdict": self.verdict,
+            "numbers": [number.to_plain() for number in self.numbers],
+            "as_written": [number.to_plain() for number in self.as_written],
+            "remark": self.remark,
+            "would_take": self.would_take,
+            "seconds": round(self.seconds, 3),
+            "versions": self.versions,
+            "pictures": [picture.to_plain() for picture in self.pictures],
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write the record into a folder; returns the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = record_path(folder, self.id, self.scale)
+        write_atomically(
+            path, json.dumps(self.to_plain(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        )
+        return path
+
+
+def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Outcome:
+    """The outcome that evidence gives."""
+    return Outcome(
+        claim.id,
+        claim.title,
+        scale,
+        rule(evidence, claim.erratum is not None),
+        list(evidence.numbers),
+        list(evidence.as_written),
+        list(evidence.pictures),
+        evidence.remark,
+        evidence.would_take,
+        seconds,
+        _versions(),
+    )
+
+
+def record_path(folder: Path, id: str, scale: str) -> Path:
+    """Where the record of a claim lies."""
+    return folder / f"{id}-{scale}.json"
+
+
+def load(path: Path) -> Outcome:
+    """Read a record back."""
+    try:
+        plain = json.loads(path.read_text())
+        return Outcome(
+            plain["id"],
+            plain["title"],
+            plain["scale"],
+            plain["verdict"],
+            [Number.from_plain(number) for number in plain["numbers"]],
+            [Number.from_plain(number) for number in plain["as_written"]],
+            [Picture.from_plain(picture) for picture in plain["pictures"]],
+            plain["remark"],
+            plain["would_take"],
+            plain["seconds"],
+            plain["versions"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} is no record of the book ({error}); remove it and run the claim again"
+        ) from error
+
+
+def saved(folder: Path) -> dict[tuple[str, str], Path]:
+    """The records of a folder by claim and scale."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        match = re.fullmatch(r"([A-K]\d+[a-z]?)-(quick|standard|paper)", path.stem)
+        if match:
+            found[match[1], match[2]] = path
+    return found
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import torch
+
+    import apoint
+
+    return {
+        "apoint": apoint.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }

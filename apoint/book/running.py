@@ -1,0 +1,93 @@
+"""What a check may ask while it runs: its scale, random numbers of its own, comparisons, progress."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+
+from apoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from apoint.verdict import Verdict
+
+T = TypeVar("T")
+Scale = Literal["quick", "standard", "paper"]
+SCALES: tuple[Scale, ...] = ("quick", "standard", "paper")
+
+
+def _silent(sentence: str) -> None:
+    pass
+
+
+@dataclass
+class Running:
+    """One run of a check.
+
+    Attributes:
+        id: Of the claim; random numbers depend on it and on nothing else.
+        scale: How much to do: `quick` at most a minute on one core, `standard` ten, `paper` as published.
+        folder: Where replicas are kept that comparisons train.
+        say: Called with what is being done.
+        workers: How many processes a comparison may use.
+    """
+
+    id: str
+    scale: Scale = "quick"
+    folder: Path = field(default_factory=lambda: Path("book") / "runs")
+    say: Callable[[str], None] = _silent
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise UsageError(f"a scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+
+    def pick(self, quick: T, standard: T | None = None, paper: T | None = None) -> T:
+        """The setting of this scale; one that is not given is that of the scale below."""
+        middle = quick if standard is None else standard
+        return {"quick": quick, "standard": middle, "paper": middle if paper is None else paper}[self.scale]
+
+    def generator(self, purpose: str = "") -> torch.Generator:
+        """PyTorch's random numbers for a purpose, the same in every run of this claim."""
+        return torch.Generator().manual_seed(self._seed(purpose))
+
+    def random(self, purpose: str = "") -> np.random.Generator:
+        """NumPy's random numbers for a purpose, the same in every run of this claim."""
+        return np.random.default_rng(self._seed(purpose))
+
+    def compare(
+        self,
+        baseline: Mapping[str, Any] | str | Path,
+        changes: Mapping[str, Any],
+        candidate: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Verdict:
+        """The verdict of `apoint.compare` on a change, over paired seeds.
+
+        Args:
+            baseline: A recipe, as a mapping or a file.
+            changes: Dotted paths and new values.
+            candidate: Another recipe, in place of changes.
+            **settings: Of `apoint.compare`: metric, margin, looks, max_pairs, first_seed, …
+        """
+        from apoint.trials.comparison import compare
+
+        self.say("comparing")
+        return compare(
+            baseline,
+            candidate,
+            changes or None,
+            report=False,
+            say=self.say,
+            runs_root=self.folder,
+            workers=self.workers,
+            **settings,
+        )
+
+    def _seed(self, purpose: str) -> int:
+        return zlib.crc32(f"{self.id}:{purpose}".encode())
