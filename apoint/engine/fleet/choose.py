@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from apoint.engine.fleet.groups import even_sizes
 from apoint.engine.fleet.probe import MOST_STACKED, Timing
 
-START_SECONDS = 3.0  # until a worker is ready, where it was not measured yet
+START_SECONDS = 2.0  # until a worker is ready, where it was not measured yet: 1.8 s of imports
 WORKER_BYTES = 230 * 2**20  # a worker's own memory before it trains anything
 COMPANY = 1.1  # how much slower a core computes while the others compute too
 WORTH = 0.95  # a way that is less simple has to be this much faster

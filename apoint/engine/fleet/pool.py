@@ -169,6 +169,7 @@ class Pool:
 
     def _welcome(self, member: Member, message: worker.Ready) -> None:
         if message.code != environment.code_hash():
+            self.stop()  # else a second call would wait for workers that nobody ever greets
             raise UsageError(
                 "apoint's own code has changed since this process began, so that its replicas would not be "
                 "comparable; start the command again"

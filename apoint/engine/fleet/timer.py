@@ -14,6 +14,7 @@ from apoint.recipe import Recipe
 STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
 STACKED_SHARE = 0.03  # of the work predicted
 LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
+AGAIN_SHARE = 0.05  # of the work as stacks do it, for measuring them a second time
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 
 
@@ -95,8 +96,11 @@ class Timer:
         smaller = [size for size in range(2, min(likely, default=1)) if cost(timing, size) < allowed]
         sizes, left = fitting or smaller[-1:], allowed
         # Twice in turn, the better one counts: whatever else goes on meanwhile, such as workers that start,
-        # would otherwise speak against the size that happens to be measured then.
+        # would otherwise speak against the size that happens to be measured then. Not twice if stacks turn
+        # out so fast that measuring again would take longer than a wrong choice costs.
         for size in sizes * 2:
+            if size in timing.stacked:
+                left = min(left, AGAIN_SHARE * timing.together(size) * len(tasks) / size)
             if not timing.refusal and cost(timing, size) < left:
                 left -= cost(timing, size)
                 timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))

@@ -13,7 +13,7 @@ from torch import nn
 
 from apoint.engine import Options, custom
 from apoint.engine.api import Session
-from apoint.engine.fleet import Ended, Fleet, FleetMoment, planner, probe
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, planner, pool, probe
 from apoint.engine.fleet import choose as choosing
 from apoint.engine.fleet import machine as machines
 from apoint.engine.fleet.probe import Timing, time_alone
@@ -218,6 +218,16 @@ def test_a_mistake_found_by_a_worker_gets_the_same_sentence(crew: Crew, tmp_path
         sentences.add(str(error.value))
     assert len(sentences) == 1
     assert crew.at(tmp_path / "after").train(tasks_of(TINY, [0]))[0].state == "finished", "the pool goes on"
+
+
+def test_workers_of_other_code_are_refused_however_often_one_asks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pool.environment, "code_hash", lambda: "older")
+    with Fleet(Options(runs_root=tmp_path), "pool", workers=1) as fleet:
+        for _ in range(2):
+            with pytest.raises(UsageError, match="code has changed"):
+                fleet.train(tasks_of(TINY, [0]))
 
 
 def test_an_error_of_the_caller_is_the_callers(crew: Crew, tmp_path: Path) -> None:

@@ -91,10 +91,10 @@ def test_the_fastest_way_is_chosen_and_the_numbers_are_said() -> None:
     slow = Work([(timing(), 12)])
     chosen = fastest(slow)
     assert chosen.way == Way("pool", 2)
-    assert chosen.seconds == pytest.approx(3 + 6 * 11.1 * choosing.COMPANY)
+    assert chosen.seconds == pytest.approx(choosing.START_SECONDS + 6 * 11.1 * choosing.COMPANY)
     assert chosen.per_backend == {"loop": pytest.approx(12 * 11.1), "pool of 2": chosen.seconds}
     assert chosen.sentence.startswith(
-        "fleet: pool of 2, because 12 replicas will take about 76 s that way, against"
+        "fleet: pool of 2, because 12 replicas will take about 75 s that way, against"
     )
     assert "2 min as loop" in chosen.sentence
     assert fastest(Work([(timing(total_steps=5, evaluations=1), 4)])).backend == "loop", (
