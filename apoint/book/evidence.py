@@ -38,6 +38,12 @@ class Number:
     error: float | None = None
     remark: str = ""
 
+    def __post_init__(self) -> None:
+        """NumPy's truth values are not Python's, and `is False` would not know them."""
+        object.__setattr__(self, "value", float(self.value))
+        object.__setattr__(self, "holds", None if self.holds is None else bool(self.holds))
+        object.__setattr__(self, "error", None if self.error is None else float(self.error))
+
     def to_plain(self) -> dict[str, Any]:
         """Values that JSON can hold; what is not finite as a word."""
         plain = asdict(self)

@@ -86,8 +86,8 @@ def _exact_end(values: Array, level: float) -> float:
     smallest, largest = float(values.min()), float(values.max())
     if allowed < 1:
         return -math.inf
-    if smallest == largest:
-        return smallest
+    if largest - smallest <= ROUNDING * max(abs(smallest), abs(largest)):
+        return smallest  # the same number but for its last bits, of which no root can be found
 
     def excess(mean: float) -> float:
         """Above 0 where the test keeps the mean; the empty subset stands for the signs as they are."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from apoint.verdict import sign_flip_interval, sign_flip_p, smallest_p
+from apoint.verdict import decide, sign_flip_interval, sign_flip_p, smallest_p
 from apoint.verdict import sign_flips as module
 
 samples = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=2, max_size=10)
@@ -90,3 +90,21 @@ def test_equal_numbers_and_nothing() -> None:
     assert sign_flip_interval([0.25] * 8, 0.05) == pytest.approx((0.25, 0.25), rel=1e-9)
     assert sign_flip_p([0.0] * 6) == 1.0
     assert smallest_p(0) == 1.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.floats(-1e3, 1e3), min_size=8, max_size=20),
+    st.floats(-1e3, 1e3).filter(lambda shift: abs(shift) > 1e-2),
+    st.floats(1e-16, 1e-9),
+)
+def test_a_shift_that_is_the_same_but_for_rounding(noise: list[float], shift: float, bits: float) -> None:
+    """Scores whose differences are equal but for their last bits, or for a little more."""
+    baseline = np.array(noise) * bits
+    low, high = sign_flip_interval((baseline + shift) - baseline, 0.05)
+    near = 1e-11 * abs(shift) + 1e4 * bits
+    assert low <= shift + near
+    assert high >= shift - near
+    assert high - low <= 2 * near
+    made = decide(baseline, baseline + shift, margin=1e-3, looks=(len(noise),), higher_is_better=True)
+    assert made.outcome == ("better" if shift > 0 else "worse")
