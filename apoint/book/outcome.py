@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 import json
 import platform
 import re
@@ -115,7 +118,7 @@ def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Out
         evidence.remark,
         evidence.would_take,
         seconds,
-        _versions(),
+        versions(claim),
     )
 
 
@@ -157,7 +160,8 @@ def saved(folder: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-def _versions() -> dict[str, str]:
+def versions(claim: Claim) -> dict[str, str]:
+    """What a claim would be run with now: versions, and a hash of the code that decides it."""
     import numpy
     import torch
 
@@ -168,4 +172,19 @@ def _versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
+        "code": _code_of(inspect.getsourcefile(claim.check) or ""),
     }
+
+
+@functools.cache
+def _code_of(file: str) -> str:
+    """A hash of a chapter's folder, of the theory and the mould below it, and of what trains replicas."""
+    import apoint
+    from apoint.engine.environment import code_hash
+
+    root, digest = Path(apoint.__file__).parent, hashlib.sha256(code_hash().encode())
+    folders = [root / "theory", root / "probes", root / "verdict", Path(file).parent]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    for path in [*files, root / "book" / "evidence.py", root / "book" / "running.py"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "Does a change really help? Two arms over paired seeds, to a verdict.",
     "verdict": "A verdict on a CSV file of paired scores.",
     "improve": "Race many changes and hand back a better recipe with its evidence.",
+    "book": "The course as claims that run: list, show, run, draw, build the pages.",
     "list": "List ingredients, datasets and recipes.",
     "runs": "List, show, compare and remove runs.",
     "export": "Export runs: CSV, Parquet, TensorBoard, state dict.",

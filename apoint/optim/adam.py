@@ -43,7 +43,8 @@ def adam(
     """Adam: the average gradient divided by the root of the average square, both corrected for starting at 0.
 
     A step is about η at most, whatever the scale of the loss; a coordinate whose gradients are rare can take
-    steps up to η·(1 − β1)/√(1 − β2). Both averages m and v start at 0.
+    a step of η·(1 − β1)/√(1 − β2), and one whose gradients grow η·(1 − β1)/√((1 − β2)(1 − β1²/β2)), the most
+    there can be. Both averages m and v start at 0.
 
         m ← β1·m + (1 − β1)·g
         v ← β2·v + (1 − β2)·g²

@@ -18,7 +18,15 @@ ROLES: dict[str, tuple[str, str]] = {
     "worsened": ("#b2450c", "#f0a065"),
     "margin": ("#f1ead8", "#3b3625"),
     "notice": ("#fdf1dc", "#3a2f1b"),
+    "series-1": ("#1d5fa6", "#7cb7f2"),
+    "series-2": ("#b1490a", "#f1a262"),
+    "series-3": ("#1a7548", "#63c794"),
+    "series-4": ("#7a3da0", "#c89de8"),
+    "series-5": ("#a81f5b", "#f08db2"),
+    "series-6": ("#6f5f00", "#d3bf4b"),
+    "series-7": ("#3f454d", "#c3c9d1"),
 }
+SERIES_ROLES = tuple(role for role in ROLES if role.startswith("series-"))
 TEXT_ROLES = ("ink", "soft", "baseline", "candidate", "worsened")
 GROUND_ROLES = ("paper", "panel", "notice", "margin")
 

@@ -50,10 +50,9 @@ def shell_share(run: Running, lost_dimensions: int = 0) -> Evidence:
             if dimension in (3, 10, 20):
                 expected = balls.shell_share(dimension - lost_dimensions, THICKNESS)
                 numbers.append(agrees(f"share for norm {name}, n = {dimension}", share, error, expected))
-        spread = 2 * np.array(errors)
-        lines.append(
-            Series(f"drawn, norm {name}", DIMENSIONS, shares, shares - spread, shares + spread, "points")
-        )
+        low = [share - 2 * error for share, error in zip(shares, errors, strict=True)]
+        high = [share + 2 * error for share, error in zip(shares, errors, strict=True)]
+        lines.append(Series(f"drawn, norm {name}", DIMENSIONS, shares, low, high, "points"))
     numbers.append(at_least("share in dimension 100", balls.shell_share(100, THICKNESS), 0.9999))
     formula = [balls.shell_share(n, THICKNESS) for n in range(1, 101)]
     lines.insert(0, Series("formula", range(1, 101), formula))

@@ -1,0 +1,75 @@
+"""What the pages are made from: claims, exercises, records, and the checks of the exercises' answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from apoint.book.batch import RECORDS
+from apoint.book.claim import Claim, Exercise
+from apoint.book.course import CHAPTERS, ROWS, Row
+from apoint.book.evidence import Number
+from apoint.book.library import answer, claims, exercises
+from apoint.book.outcome import Outcome, load, saved
+from apoint.book.running import SCALES, Scale
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The whole book.
+
+    Attributes:
+        claims: By id.
+        exercises: By number.
+        outcomes: By id of the claim, of those that have been run.
+        answers: The numbers of the exercises' checks, by number of the exercise.
+        chapters: Letters and titles.
+        rows: Of the course, by id.
+    """
+
+    claims: Mapping[str, Claim]
+    exercises: Mapping[str, Exercise]
+    outcomes: Mapping[str, Outcome]
+    answers: Mapping[str, Sequence[Number]] = field(default_factory=dict)
+    chapters: Mapping[str, str] = field(default_factory=lambda: CHAPTERS)
+    rows: Mapping[str, Row] = field(default_factory=lambda: ROWS)
+
+    @classmethod
+    def load(cls, folder: Path, scale: Scale | None = None) -> Shelf:
+        """The book as it stands; answers of exercises are checked on the way.
+
+        Args:
+            folder: That of `apoint book run`.
+            scale: Only records of this scale; the largest of each claim by default.
+        """
+        known = claims()
+        outcomes = {id: one for id, one in last_outcomes(folder, scale).items() if id in known}
+        answers = {number: answer(exercise) for number, exercise in exercises().items()}
+        return cls(known, exercises(), outcomes, answers)
+
+    def of_row(self, row: str) -> list[Claim]:
+        """The claims of a row."""
+        return [claim for claim in self.claims.values() if claim.row.id == row]
+
+    def of_chapter(self, letter: str) -> list[Claim]:
+        """The claims of a chapter."""
+        return [claim for claim in self.claims.values() if claim.row.chapter == letter]
+
+    def exercises_of(self, row: str) -> list[Exercise]:
+        """The exercises of a row."""
+        return [exercise for exercise in self.exercises.values() if exercise.row == row]
+
+    def verdict(self, claim: Claim) -> str | None:
+        """The verdict on a claim; None if it has not been run."""
+        outcome = self.outcomes.get(claim.id)
+        return outcome.verdict if outcome else None
+
+
+def last_outcomes(folder: Path, scale: Scale | None = None) -> dict[str, Outcome]:
+    """The outcomes of a folder's records by claim: those of one scale, or the largest of each."""
+    found: dict[str, Outcome] = {}
+    records = saved(folder / RECORDS)
+    for each in SCALES if scale is None else (scale,):
+        found |= {id: load(path) for (id, of), path in records.items() if of == each}
+    return found

@@ -1,0 +1,62 @@
+"""How a claim and an exercise are shown in the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from apoint.book import Claim, Exercise, Outcome, prose
+from apoint.book.card import COLOURS, console, verdict_words
+
+
+def print_claim(claim: Claim, outcome: Outcome | None) -> None:
+    """Write what a claim says and how it is checked.
+
+    Args:
+        claim: The claim.
+        outcome: Its last outcome, if it has been run.
+    """
+    to = console()
+    verdict = outcome.verdict if outcome else None
+    to.print(f"{claim.id}  {prose.plain(claim.title)}", style="bold", markup=False)
+    to.print(verdict_words(verdict), style=COLOURS.get(verdict or "", "dim"), markup=False)
+    costs = ", ".join(f"{scale} {seconds:g} s" for scale, seconds in claim.seconds.items())
+    to.print(f"{claim.kind} · {claim.row.source} · {costs}\n", style="dim", markup=False)
+    for label, words in _texts(claim):
+        if words:
+            shown = prose.paragraphs(words, to.width - 2, "  ")
+            to.print(f"{label}\n{shown}\n" if label else f"{shown}\n", markup=False)
+    to.print("Code of the check", markup=False)
+    to.print(textwrap.indent(claim.code, "  ") + "\n", markup=False, soft_wrap=True)
+
+
+def _texts(claim: Claim) -> list[tuple[str, str]]:
+    erratum = claim.erratum
+    return [
+        ("", claim.statement),
+        ("As written", erratum.written if erratum else ""),
+        ("As corrected", erratum.corrected if erratum else ""),
+        ("Why", erratum.why if erratum else ""),
+        ("Details", claim.details),
+        ("What would change the answer", claim.refuted_by),
+        ("References", "\n".join(f"- {reference}" for reference in claim.references)),
+    ]
+
+
+def print_exercise(exercise: Exercise, solutions: bool) -> None:
+    """Write an exercise.
+
+    Args:
+        exercise: The exercise.
+        solutions: Whether to give away hints and solution.
+    """
+    to = console()
+    to.print(f"Exercise {exercise.number}", style="bold", markup=False)
+    to.print(prose.paragraphs(exercise.question, to.width - 2, "  ") + "\n", markup=False)
+    if not solutions:
+        to.print(f"  {len(exercise.hints)} hints and the solution: --solutions\n", style="dim", markup=False)
+        return
+    for place, hint in enumerate(exercise.hints, 1):
+        to.print(f"  Hint {place}", style="dim", markup=False)
+        to.print(prose.paragraphs(hint, to.width - 4, "    "), markup=False)
+    to.print("\n  Solution", style="dim", markup=False)
+    to.print(prose.paragraphs(exercise.solution, to.width - 4, "    ") + "\n", markup=False)

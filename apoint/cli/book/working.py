@@ -1,0 +1,193 @@
+"""Running claims from the command line: what to run, progress, cards, the table at the end, the exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from apoint.book import Claim, claims, select
+from apoint.book.batch import RECORDS, Done, kept, run_all
+from apoint.book.card import print_card, print_summary, verdict_words
+from apoint.book.outcome import record_path
+from apoint.book.running import Scale
+from apoint.cli.progress import ProgressLine, duration
+from apoint.errors import UsageError
+
+TERMINATED = 143
+HOLD = ("holds", "holds as corrected")
+
+
+def run_command(names: Sequence[str], options: dict[str, Any]) -> int:
+    """Run what is asked for and show what came out; returns the exit code.
+
+    Args:
+        names: Claims, rows or chapters.
+        options: Those of the command.
+    """
+    scale, folder = options["scale"], Path(options["folder"])
+    chosen = _chosen(names, options["everything"], scale)
+    quiet = options["quiet"] or options["as_json"]
+    earlier = [] if options["fresh"] or not options["everything"] else _earlier(chosen, scale, folder)
+    if earlier and not quiet:
+        click.echo(f"apoint: {len(earlier)} claims have a record and are not run again (--fresh)", err=True)
+    known = {done.id for done in earlier}
+    waiting = [claim for claim in chosen if claim.id not in known]
+    new = run_chosen(waiting, scale, folder, options["workers"], quiet)
+    by_id = {done.id: done for done in [*earlier, *new]}
+    done = [by_id[claim.id] for claim in chosen]
+    if options["as_json"]:
+        _print_json(done, scale, folder)
+    else:
+        _print(chosen, done, scale, cards=not options["everything"])
+    return _exit_code(done, options["expect_holds"])
+
+
+def _chosen(names: Sequence[str], everything: bool, scale: Scale) -> list[Claim]:
+    if everything == bool(names):
+        raise UsageError("say which claims to run, such as A7 F2 or the chapter E, or --all")
+    chosen = list(claims().values()) if everything else select(names)
+    without = [claim.id for claim in chosen if scale not in claim.seconds]
+    if without and not everything:
+        raise UsageError(f"{', '.join(without)} cannot be run at the scale {scale}; quick is always there")
+    if without:
+        click.echo(f"apoint: left out, without the scale {scale}: {', '.join(without)}", err=True)
+    return [claim for claim in chosen if scale in claim.seconds]
+
+
+def _earlier(chosen: Sequence[Claim], scale: Scale, folder: Path) -> list[Done]:
+    found = ((claim.id, kept(claim, scale, folder)) for claim in chosen)
+    return [Done(id, outcome, kept=True) for id, outcome in found if outcome is not None]
+
+
+def run_chosen(
+    chosen: Sequence[Claim], scale: Scale, folder: Path, workers: int | None, quiet: bool
+) -> list[Done]:
+    """Run claims with progress on standard error.
+
+    Args:
+        chosen: Which.
+        scale: How much to do.
+        folder: Where records go.
+        workers: How many processes.
+        quiet: Whether to say nothing.
+    """
+    if not chosen:
+        return []
+    line = ClaimLine(len(chosen), quiet)
+    with _leaving_on_request():
+        try:
+            return run_all(
+                chosen, scale, folder, workers=workers, heard=line.heard, tick=line.tick, say=line.doing
+            )
+        finally:
+            line.close()
+
+
+@contextmanager
+def _leaving_on_request() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does, so that no process stays behind; records are kept already."""
+
+    def leave(number: int, frame: Any) -> None:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class ClaimLine(ProgressLine):
+    """Writes where a row of claims stands to standard error: a line for each that is done."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        super().__init__(quiet)
+        self.total, self.done, self._left = total, 0, ""
+
+    def heard(self, done: Done) -> None:
+        """A claim is done."""
+        self.done += 1
+        if self.quiet:
+            return
+        if self.moving and self._open:
+            self._rewrite("")
+            print("\r", end="", file=self.stream)
+            self._open = False
+        words = verdict_words(done.outcome.verdict) if done.outcome else f"! broke: {done.problem}"
+        took = f"  {duration(done.outcome.seconds)}" if done.outcome else ""
+        print(f"{self.done}/{self.total}  {done.id:<5} {words}{took}", file=self.stream, flush=True)
+
+    def tick(self, seconds: float) -> None:
+        """So many seconds are left."""
+        self._left = f"about {duration(seconds)} left"
+        if self.moving and not self.quiet:
+            self._rewrite(f"{self.done}/{self.total} claims  {self._left}")
+
+    def doing(self, sentence: str) -> None:
+        """What the only claim is about, now and then."""
+        if self.quiet:
+            return
+        if self.moving:
+            self._rewrite(f"{self.done}/{self.total} claims  {sentence}  {self._left}")
+        elif time.monotonic() - self._shown_at > 10:
+            self._shown_at = time.monotonic()
+            print(sentence, file=self.stream, flush=True)
+
+
+def _print(chosen: Sequence[Claim], done: Sequence[Done], scale: Scale, cards: bool) -> None:
+    for claim, one in zip(chosen, done, strict=True):
+        if one.outcome is not None and (cards or one.outcome.verdict not in HOLD):
+            print_card(claim, one.outcome)
+            click.echo()
+    if len(done) > 1:
+        print_summary(
+            (
+                claim.id,
+                claim.title,
+                one.outcome.verdict if one.outcome else "broke",
+                scale,
+                duration(one.outcome.seconds) if one.outcome else "",
+            )
+            for claim, one in zip(chosen, done, strict=True)
+        )
+        click.echo(f"\n{_counts(done)}")
+    for one in done:
+        if one.problem:
+            click.echo(f"apoint: {one.id} broke: {one.problem}", err=True)
+
+
+def _counts(done: Sequence[Done]) -> str:
+    verdicts = [one.outcome.verdict if one.outcome else "broke" for one in done]
+    each = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts))]
+    return f"{len(done)} claims: {', '.join(each)}"
+
+
+def _print_json(done: Sequence[Done], scale: Scale, folder: Path) -> None:
+    from apoint.store import strict_json
+
+    outcomes: list[dict[str, Any]] = []
+    for one in done:
+        if one.outcome is None:
+            outcomes.append({"id": one.id, "verdict": None, "problem": one.problem})
+            continue
+        plain = {key: value for key, value in one.outcome.to_plain().items() if key != "pictures"}
+        record = str(record_path(folder / RECORDS, one.id, scale))
+        outcomes.append({**plain, "record": record, "kept": one.kept})
+    click.echo(strict_json({"schema_version": 1, "scale": scale, "outcomes": outcomes}))
+
+
+def _exit_code(done: Sequence[Done], expect_holds: bool) -> int:
+    if any(one.problem for one in done):
+        return 1
+    unmet = [one for one in done if one.outcome is not None and one.outcome.verdict not in HOLD]
+    if expect_holds and unmet:
+        click.echo(f"apoint: expected to hold, and does not: {', '.join(one.id for one in unmet)}", err=True)
+        return 4
+    return 0

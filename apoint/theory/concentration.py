@@ -1,0 +1,172 @@
+"""What becomes of angles and distances between random points as the dimension grows.
+
+References: Vershynin (2018), High-dimensional probability, chapter 3; Tu and Fischbach (2002), Random
+distance distribution for spherical objects, J. Phys. A 35; Beyer, Goldstein, Ramakrishnan and Shaft (1999),
+When is "nearest neighbor" meaningful?
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import betainc, betainccinv, betaln, gammaln
+
+from apoint.errors import UsageError
+
+MOST_DIMENSIONS = 10**7
+
+
+def cosine_tail(dimension: int, threshold: float) -> float:
+    """P(|cos(x, y)| ≥ t) for two independent directions, uniform on the sphere.
+
+    The square of the cosine has the distribution Beta(1/2, (n − 1)/2), so the tail is the regularised
+    incomplete beta function I at 1 − t² with the parameters (n − 1)/2 and 1/2.
+
+    Args:
+        dimension: n, from 2 on.
+        threshold: t, from 0 to 1.
+    """
+    _check_dimension("cosine_tail", dimension, 2)
+    if not 0 <= threshold <= 1:
+        raise UsageError(f"cosine_tail: a cosine's size is from 0 to 1, got a threshold of {threshold:g}")
+    return float(betainc((dimension - 1) / 2, 0.5, (1 - threshold) * (1 + threshold)))
+
+
+def cosine_density(dimension: int, cosine: np.ndarray) -> np.ndarray:
+    """The density of the cosine c of two uniform directions: (1 − c²)^((n−3)/2) / B(1/2, (n−1)/2).
+
+    Args:
+        dimension: n, from 2 on.
+        cosine: c, between −1 and 1, both left out.
+    """
+    _check_dimension("cosine_density", dimension, 2)
+    values = np.asarray(cosine, dtype=np.float64)
+    if not np.all(np.abs(values) < 1):
+        raise UsageError("cosine_density: a cosine must lie between -1 and 1, both left out")
+    power = (dimension - 3) / 2 * np.log1p(-values * values)
+    return np.asarray(np.exp(power - betaln(0.5, (dimension - 1) / 2)))
+
+
+def cosine_quantile(dimension: int, probability: float) -> float:
+    """The t that |cos(x, y)| of two uniform directions exceeds with the given probability.
+
+    Args:
+        dimension: n, from 2 on.
+        probability: Between 0 and 1, both left out.
+    """
+    _check_dimension("cosine_quantile", dimension, 2)
+    if not 0 < probability < 1:
+        raise UsageError(f"cosine_quantile: a probability must lie between 0 and 1, got {probability:g}")
+    return math.sqrt(float(betainccinv(0.5, (dimension - 1) / 2, probability)))
+
+
+def cosine_bound(dimension: int, threshold: float, divisor: float = 4.0) -> float:
+    """The Gaussian bound 2·exp(−n·t²/c) on P(|cos(x, y)| ≥ t).
+
+    It holds in every dimension for c = 4, which the course proves, and for c = 2, which is the best constant:
+    a cosine has the variance 1/n and is nearly Gaussian, so any smaller c fails for large n.
+
+    Args:
+        dimension: n, from 1 on.
+        threshold: t, from 0 on.
+        divisor: c, above 0.
+    """
+    _check_dimension("cosine_bound", dimension, 1)
+    if not (threshold >= 0 and divisor > 0):
+        raise UsageError(
+            f"cosine_bound: threshold must be at least 0 and divisor above 0, got {threshold:g} and "
+            f"{divisor:g}"
+        )
+    return 2 * math.exp(-dimension * threshold * threshold / divisor)
+
+
+def orthogonality_threshold(dimension: int, divisor: float = 4.0) -> float:
+    """The t at which `cosine_bound` is 1/n: t = √(c·ln(2n)/n).
+
+    So |cos(x, y)| stays under it with a probability of at least 1 − 1/n. With c = 4 it is above 1, and says
+    nothing, up to dimension 13.
+
+    Args:
+        dimension: n, from 1 on.
+        divisor: c, above 0.
+    """
+    _check_dimension("orthogonality_threshold", dimension, 1)
+    if not divisor > 0:
+        raise UsageError(f"orthogonality_threshold: divisor must be above 0, got {divisor:g}")
+    return math.sqrt(divisor * math.log(2 * dimension) / dimension)
+
+
+def ball_distance_moment(dimension: int, power: float, radius: float = 1.0) -> float:
+    """E[‖x − y‖^k] for two independent points, uniform in a Euclidean ball.
+
+    E = R^k · n/(n + k) · 2^(n+k) · B((n+k+1)/2, (n+1)/2) / B((n+1)/2, 1/2), from the density
+    n·s^(n−1) · I_(1−s²/4)((n+1)/2, 1/2) of the distance s in the unit ball.
+
+    Args:
+        dimension: n, from 1 on.
+        power: k, above −n.
+        radius: R, above 0.
+    """
+    _check_dimension("ball_distance_moment", dimension, 1)
+    if not power > -dimension:
+        raise UsageError(
+            f"ball_distance_moment: power must be above -dimension = {-dimension}, got {power:g}"
+        )
+    if not (radius > 0 and math.isfinite(radius)):
+        raise UsageError(f"ball_distance_moment: radius must be positive and finite, got {radius:g}")
+    n = float(dimension)
+    betas = betaln((n + power + 1) / 2, (n + 1) / 2) - betaln((n + 1) / 2, 0.5)
+    return n / (n + power) * math.exp(power * math.log(radius) + (n + power) * math.log(2) + float(betas))
+
+
+def ball_distance(dimension: int, radius: float = 1.0) -> tuple[float, float]:
+    """The mean and the standard deviation of the distance of two points drawn from a Euclidean ball.
+
+    As n grows the mean goes to R·√2 and the deviation to 0 as R/√(2n).
+
+    Args:
+        dimension: n, from 1 on.
+        radius: R, above 0.
+    """
+    mean = ball_distance_moment(dimension, 1.0, radius)
+    square = 2 * radius * radius * dimension / (dimension + 2)
+    return mean, math.sqrt(max(square - mean * mean, 0.0))
+
+
+def gaussian_distance(dimension: int) -> tuple[float, float]:
+    """The mean and the standard deviation of ‖x − y‖ for two standard Gaussian points.
+
+    The mean is 2·Γ((n+1)/2)/Γ(n/2), near √(2n); the deviation goes to 1, so their ratio falls as 1/√(2n).
+
+    Args:
+        dimension: n, from 1 on.
+    """
+    _check_dimension("gaussian_distance", dimension, 1)
+    mean = 2 * math.exp(float(gammaln((dimension + 1) / 2) - gammaln(dimension / 2)))
+    return mean, math.sqrt(max(2 * dimension - mean * mean, 0.0))
+
+
+def relative_contrast(distances: np.ndarray) -> np.ndarray:
+    """(largest − smallest)/smallest along the last axis: how much a nearest neighbour stands out.
+
+    Args:
+        distances: From one point to at least two others, [..., others], above 0.
+    """
+    values = np.asarray(distances, dtype=np.float64)
+    if values.ndim < 1 or values.shape[-1] < 2:
+        raise UsageError(
+            f"relative_contrast: needs distances to at least 2 others, got an array of shape {values.shape}"
+        )
+    smallest = values.min(-1)
+    if not np.all(smallest > 0):
+        raise UsageError(f"relative_contrast: distances must be above 0, got {smallest.min():g}")
+    return np.asarray((values.max(-1) - smallest) / smallest)
+
+
+def _check_dimension(who: str, dimension: int, least: int) -> None:
+    whole = not isinstance(dimension, bool) and int(dimension) == dimension
+    if not (whole and least <= dimension <= MOST_DIMENSIONS):
+        raise UsageError(
+            f"{who}: a dimension must be a whole number from {least} to {MOST_DIMENSIONS}, got {dimension}"
+        )
