@@ -7,6 +7,7 @@ from bench import (
     compare_speed,
     doctor_peers,
     engine_overhead,
+    ntk_speed,
     probe_budget,
     probe_curvature,
     probe_fisher,
@@ -23,4 +24,5 @@ if __name__ == "__main__":
     probe_fisher.main()
     probe_curvature.main()
     probe_budget.main()
+    ntk_speed.main()
     doctor_peers.main()
