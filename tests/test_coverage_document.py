@@ -1,9 +1,10 @@
-"""`docs/coverage.md` says which items of the course exist as ingredients; it must agree with the registry."""
+"""`docs/coverage.md` says which items of the course exist: as the registry and the book have them."""
 
 import re
 from collections import defaultdict
 from pathlib import Path
 
+from apoint.book import ROWS, claims
 from apoint.registry import HOMES, registry
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "coverage.md"
@@ -23,6 +24,17 @@ def test_the_document_lists_what_is_registered() -> None:
     rows = re.findall(r"^\| ([A-K]\d+) \| [^|]+ \| ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE)
     stated = {item: set(cell.strip().split(", ")) for item, cell in rows if cell.strip() != "–"}
     assert stated == registered()
+
+
+def test_the_document_lists_the_claims_of_the_book() -> None:
+    rows = re.findall(
+        r"^\| ([A-K]\d+) \|(?: [^|]+ \|){2} ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE
+    )
+    stated = {item: set(re.findall(r"`(\w+)`", cell)) for item, cell in rows}
+    written: dict[str, set[str]] = {item: set() for item in ROWS}
+    for id, claim in claims().items():
+        written[claim.row.id].add(id)
+    assert stated == written
 
 
 def test_ingredients_are_documented_and_named_alike() -> None:

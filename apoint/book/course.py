@@ -52,7 +52,7 @@ _ROWS = (
     Row("A1", "Neuron, layer, MLP", "I", "notes 1.1, theory 2.1"),
     Row("A2", "Back-propagation by hand", "TC", "notes ex. 1.1, start ex. 1", doubtful=True),
     Row("A3", "Losses", "I", "notes, llm"),
-    Row("A4", "Vanishing and exploding gradients", "PCF", "notes 1.1.1"),
+    Row("A4", "Vanishing and exploding gradients", "PCF", "notes 1.1.1", doubtful=True),
     Row("A5", "Activations, dead units", "IPCF", "notes 1.1.2, bibliography", doubtful=True),
     Row("A6", "Variance recursion", "PTCF", "notes 1.1.2", doubtful=True),
     Row("A7", "Glorot", "IC", "notes ex. 1.2"),

@@ -15,6 +15,7 @@ STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
 STACKED_SHARE = 0.03  # of the work predicted
 LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
 AGAIN_SHARE = 0.05  # of the work as stacks do it, for measuring them a second time
+SHORT_STARTS = 10  # work of fewer starts of a worker may be done by stacks before one has started
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 
 
@@ -51,10 +52,10 @@ class Timer:
             if kind not in self._timings:
                 self._timings[kind] = time_alone(same[0], self._options, 1 / len(largest), len(same))
         counted = [(kinds[name], len(same)) for name, same in recipes.items()]
+        start = START_SECONDS if start_seconds is None else start_seconds
         if stacked:
             whole = sum(self._timings[kind].alone * number for kind, number in counted)
-            self._time_stacks(largest, whole, workers)
-        start = START_SECONDS if start_seconds is None else start_seconds
+            self._time_stacks(largest, whole, workers, start)
         return Work([(self._timings[kind], number) for kind, number in counted], start)
 
     def seconds(self, task: Task) -> float | None:
@@ -76,15 +77,17 @@ class Timer:
             self._kinds[id(recipe)] = recipe, text  # which keeps the recipe, so that no other gets its number
         return self._kinds[id(recipe)][1]
 
-    def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int) -> None:
+    def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int, start: float) -> None:
         most = LONG_SECONDS if whole > LONG_WORK else STACKED_SECONDS
         allowed = min(most, STACKED_SHARE * whole) / len(kinds)
         for kind, same in kinds.items():
             if len(same) > 1 and kind not in self._tried and allowed >= LEAST_SECONDS:
                 self._tried.add(kind)
-                self._time_stack(kind, same, allowed, workers)
+                self._time_stack(kind, same, allowed, workers, start / len(kinds))
 
-    def _time_stack(self, kind: str, tasks: Sequence[Task], allowed: float, workers: int) -> None:
+    def _time_stack(
+        self, kind: str, tasks: Sequence[Task], allowed: float, workers: int, start: float
+    ) -> None:
         """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
 
         A size between two that were measured is guessed on a line, and the cost of a stack is no line: it
@@ -92,6 +95,8 @@ class Timer:
         """
         timing = self._timings[kind]
         likely = likely_sizes(len(tasks), workers)
+        if timing.alone * len(tasks) < SHORT_STARTS * start:
+            likely.sort(reverse=True)  # where the largest may be done before a worker is there
         fitting = [size for size in likely if cost(timing, size) < allowed]
         smaller = [size for size in range(2, min(likely, default=1)) if cost(timing, size) < allowed]
         sizes, left = fitting or smaller[-1:], allowed
@@ -101,6 +106,8 @@ class Timer:
         for size in sizes * 2:
             if size in timing.stacked:
                 left = min(left, AGAIN_SHARE * timing.together(size) * len(tasks) / size)
+            if any(timing.together(known) * len(tasks) / known < start for known in timing.stacked):
+                break  # no worker would be there sooner, so that the sizes for workers are of no interest
             if not timing.refusal and cost(timing, size) < left:
                 left -= cost(timing, size)
                 timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))

@@ -28,10 +28,10 @@ SIZES = (1 / 255, 2 / 255, 4 / 255, 8 / 255, 1 / 16, 0.1, 0.15, 0.2)
     kind="size",
     statement=r"""
     A network that classifies images well is fooled by a change of them that is too small to be seen, if it is
-    chosen for that: changing no pixel by more than one grey level of the scan (digits) or 8 parts of 255
-    (others) takes away more than a tenth of its right answers, while changes of the same size with random
-    signs take away less than a twentieth. For half of the images a change of less than a fifth of their
-    norm is enough.
+    chosen for that: changing no pixel by more than 8 parts of 255 takes away more than a fifth of its right
+    answers, while changes of the same size with random signs take away less than a twentieth. On coarse
+    scans with 17 grey levels, changed by one level, chosen changes take away a tenth more of the answers than
+    random ones. For half of the images a change of less than a fifth of their norm is enough.
     """,
     refuted_by="a network that keeps its answers, or one that loses as many of them to random changes",
     seconds={"quick": 4, "standard": 60},
@@ -42,7 +42,9 @@ SIZES = (1 / 255, 2 / 255, 4 / 255, 8 / 255, 1 / 16, 0.1, 0.15, 0.2)
     if either finds it a wrong one. Pixels stay between black and white. The last number is the median of the
     smallest Euclidean changes that the probe `adversarial` finds, an upper bound. Perceptrons with two hidden
     layers, on scanned digits of $8\times8$ pixels and on textured blobs of $16\times16$; at the scale
-    `standard` on photographs of clothes too. Errors are those of the number of test images.
+    `standard` on photographs of clothes too. Errors are those of the number of test images. The digits lose
+    just under a fifth of their right answers and would not meet the first bar: so small an image has
+    too few pixels for a change of one grey level to add up, and one of 17 levels can be seen.
     """,
     references=(
         "Szegedy et al. (2014), Intriguing properties of neural networks",
@@ -144,12 +146,20 @@ def _requirements(
     said = f"no pixel changed by more than {size:.3f}; accuracy before {victim.accuracy:.3f}"
     lost, other = chosen[size], by_chance[size]
     return [
-        at_least(f"right answers lost, chosen change, {name}", lost, 0.1, victim.error(lost), said),
+        _felt(name, lost, other, victim, said),
         at_most(f"right answers lost, random signs, {name}", other, 0.05, victim.error(other)),
         at_most(
             f"smallest change by the image's norm, median, {name}", reading.value, 0.2, reading.uncertainty
         ),
     ]
+
+
+def _felt(name: str, lost: float, other: float, victim: _Victim, said: str) -> Number:
+    """How much chosen changes do: by themselves, or against random ones where a change can be seen."""
+    if SMALL[name] < 1 / 20:
+        return at_least(f"right answers lost, chosen change, {name}", lost, 0.2, victim.error(lost), said)
+    error = math.hypot(victim.error(lost), victim.error(other))
+    return at_least(f"lost to chosen changes above random ones, {name}", lost - other, 0.1, error, said)
 
 
 def _panel(name: str, victim: _Victim, chosen: dict[float, float], by_chance: dict[float, float]) -> Panel:

@@ -132,10 +132,11 @@ RECIPE: dict[str, Any] = {
     A perceptron learns 400 examples of MNIST-1D by plain gradient descent, all of them at each step or 40. An
     equal number of steps at an equal rate is the fair comparison of the noise: with an equal number of
     passes the small batches would have ten times the steps as well. It is so at this rate, this length
-    and this size, and it is a matter of a percent: with batches of 16, whose noise is larger, 24 pairs of
-    other seeds left it undecided (1.7 points better, interval from 0.5 worse to 2.4 better). Where the
-    full gradient has its own, larger rate, or a penalty on the norm of the gradient, others found most of
-    the difference gone.
+    and this size, and it is a matter of a percent. The setting was found by trying: batches of 16, whose
+    noise is larger, were better over 8 pairs of seeds and undecided over 24 others (1.7 points better,
+    interval from 0.5 worse to 2.4 better), batches of 40 better over 16. The seeds of this check are new.
+    Where the full gradient has its own, larger rate, or a penalty on the norm of the gradient, others found
+    most of the difference gone.
     """,
     references=(
         "Keskar et al. (2017), On large-batch training for deep learning",
@@ -148,7 +149,7 @@ def small_batches(run: Running, is_swapped: bool = False) -> Evidence:
     if is_swapped:
         recipe["batch_size"], change = SMALL, {"batch_size": NUM_EXAMPLES}
     looks = run.pick((8, 16, 24), (16, 32, 48, 64))
-    verdict = run.compare(recipe, change, metric="test_accuracy", margin=0.005, looks=looks, first_seed=200)
+    verdict = run.compare(recipe, change, metric="test_accuracy", margin=0.005, looks=looks, first_seed=1000)
     return Evidence(
         [ruled("test accuracy, batches of 40 against all 400", verdict, "better")],
         would_take="more paired seeds: run it at the scale standard",
