@@ -16,7 +16,7 @@ from apoint.engine.fleet.task import Task, silent
 from apoint.engine.fleet.timer import Timer
 from apoint.errors import UsageError
 
-SURE_SECONDS = 20.0  # work that takes one core so long is shared out in the end, whatever stacks may save
+SURE_SECONDS = 6.0  # work that takes one process so long, stacked if that is faster, is better shared out
 
 
 class Planner:
@@ -89,12 +89,16 @@ class Planner:
         """What training will take, from timing a few steps."""
         stacks = "stacked" in self.backend or (self.backend == "auto" and self.stack != 1)
         workers = self._workers(missing)
-        if self.backend == "auto" and workers > 1 and len(missing) > workers:
-            work = self.timer.work(missing, False, start)
-            fits = work.memory(Way("pool", workers)) < (available_memory() or 0)
-            if fits and work.seconds(Way("loop")) > SURE_SECONDS:
+        may_begin = self.backend == "auto" and workers > 1 and len(missing) > workers
+        if may_begin:
+            alone = self.timer.work(missing, False, start)
+            may_begin = alone.memory(Way("pool", workers)) < (available_memory() or 0)
+
+        def heard(seconds: float) -> None:
+            if may_begin and seconds > SURE_SECONDS:
                 begin(workers)
-        work = self.timer.work(missing, stacks and len(missing) > 1, start, workers)
+
+        work = self.timer.work(missing, stacks and len(missing) > 1, start, workers, heard)
         considered = ways(work, self.backend, workers, self.stack)
         return choose(work, considered, available_memory(), asked=self.backend != "auto")
 

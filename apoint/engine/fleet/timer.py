@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from apoint.engine.api import Options
 from apoint.engine.fleet.choose import START_SECONDS, Work, default_stack
 from apoint.engine.fleet.probe import Timing, time_alone, time_stacked
-from apoint.engine.fleet.task import Task
+from apoint.engine.fleet.task import Task, silent
 from apoint.recipe import Recipe
 
 STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
 STACKED_SHARE = 0.03  # of the work predicted
 LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
 AGAIN_SHARE = 0.05  # of the work as stacks do it, for measuring them a second time
-SHORT_STARTS = 10  # work of fewer starts of a worker may be done by stacks before one has started
+SHORT_STARTS = 10  # stacks may be so many times as fast as one replica after the other
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 
 
@@ -33,7 +33,12 @@ class Timer:
         self._kinds: dict[int, tuple[Recipe, str]] = {}
 
     def work(
-        self, tasks: Sequence[Task], stacked: bool, start_seconds: float | None, workers: int = 1
+        self,
+        tasks: Sequence[Task],
+        stacked: bool,
+        start_seconds: float | None,
+        workers: int = 1,
+        heard: Callable[[float], None] = silent,
     ) -> Work:
         """What there is to do, with the timings of all recipes.
 
@@ -42,6 +47,7 @@ class Timer:
             stacked: Whether stacks are to be considered.
             start_seconds: How long workers take to start: None if nobody knows yet.
             workers: How many processes may share the work, which decides what stacks are likely.
+            heard: Called after each measurement with the least that all of it may take in one process.
         """
         recipes: dict[str, list[Task]] = {}
         for task in tasks:
@@ -55,7 +61,8 @@ class Timer:
         start = START_SECONDS if start_seconds is None else start_seconds
         if stacked:
             whole = sum(self._timings[kind].alone * number for kind, number in counted)
-            self._time_stacks(largest, whole, workers, start)
+            heard(self._least(counted))
+            self._time_stacks(largest, whole, workers, start, lambda: heard(self._least(counted)))
         return Work([(self._timings[kind], number) for kind, number in counted], start)
 
     def seconds(self, task: Task) -> float | None:
@@ -77,16 +84,40 @@ class Timer:
             self._kinds[id(recipe)] = recipe, text  # which keeps the recipe, so that no other gets its number
         return self._kinds[id(recipe)][1]
 
-    def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int, start: float) -> None:
+    def _least(self, counted: Sequence[tuple[str, int]]) -> float:
+        """The least that work may take in one process: by the stacks that were measured, else by a guess."""
+        seconds = 0.0
+        for kind, number in counted:
+            timing = self._timings[kind]
+            each = [timing.together(size) / size for size in timing.stacked]
+            if not each and not timing.refusal and number > 1:
+                each = [timing.alone / SHORT_STARTS]
+            seconds += number * min([timing.alone, *each])
+        return seconds
+
+    def _time_stacks(
+        self,
+        kinds: dict[str, list[Task]],
+        whole: float,
+        workers: int,
+        start: float,
+        heard: Callable[[], None],
+    ) -> None:
         most = LONG_SECONDS if whole > LONG_WORK else STACKED_SECONDS
         allowed = min(most, STACKED_SHARE * whole) / len(kinds)
         for kind, same in kinds.items():
             if len(same) > 1 and kind not in self._tried and allowed >= LEAST_SECONDS:
                 self._tried.add(kind)
-                self._time_stack(kind, same, allowed, workers, start / len(kinds))
+                self._time_stack(kind, same, allowed, workers, start / len(kinds), heard)
 
     def _time_stack(
-        self, kind: str, tasks: Sequence[Task], allowed: float, workers: int, start: float
+        self,
+        kind: str,
+        tasks: Sequence[Task],
+        allowed: float,
+        workers: int,
+        start: float,
+        heard: Callable[[], None],
     ) -> None:
         """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
 
@@ -111,7 +142,8 @@ class Timer:
             if not timing.refusal and cost(timing, size) < left:
                 left -= cost(timing, size)
                 timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))
-        self._timings[kind] = timing
+                self._timings[kind] = timing
+                heard()
 
 
 def likely_sizes(replicas: int, workers: int) -> list[int]:
