@@ -13,7 +13,7 @@ from apoint.book.evidence import Number, same
     "llm 1",
     "H4",
     question=r"""
-    An image of $H\times W$ pixels is cut into square patches of $P\times P$ pixels, with $P$ a divisor of both
+    An image of $H\times W$ pixels is cut into square patches of $P\times P$ pixels, with $P$ dividing both
     sides. (1) How many patches are there? (2) Each patch is laid out as one row of numbers: how many numbers
     has the whole sequence for an image in grey? (3) And for an image with $C$ channels? (4) What are the
     numbers for $(H,W,C)=(6,8,3)$ and $P=2$?
