@@ -40,6 +40,6 @@ def image_in_patches(channels_forgotten: bool = False) -> list[Number]:
         numbers += [
             same(f"patches {name}", len(patches), height * width // side**2),
             same(f"numbers in each {name}", patches.shape[1], size),
-            same(f"different pixels in all {name}", len(patches.unique()), height * width * channels),
+            same(f"different pixels in all {name}", len(torch.unique(patches)), height * width * channels),
         ]
     return numbers
