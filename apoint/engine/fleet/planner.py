@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from apoint.engine import environment
 from apoint.engine.api import Options
+from apoint.engine.fleet import timer as timers
 from apoint.engine.fleet.choose import Prediction, Way, choose, default_stack, ways
 from apoint.engine.fleet.groups import STACKS, compose, place_of
 from apoint.engine.fleet.machine import available_memory
@@ -15,8 +16,6 @@ from apoint.engine.fleet.recall import Recall
 from apoint.engine.fleet.task import Task, silent
 from apoint.engine.fleet.timer import Timer
 from apoint.errors import UsageError
-
-SURE_SECONDS = 6.0  # work that takes one process so long, stacked if that is faster, is better shared out
 
 
 class Planner:
@@ -92,15 +91,15 @@ class Planner:
         may_begin = self.backend == "auto" and workers > 1 and len(missing) > workers
         if may_begin:
             alone = self.timer.work(missing, False, start)
-            may_begin = alone.memory(Way("pool", workers)) < (available_memory() or 0)
-
-        def heard(seconds: float) -> None:
-            if may_begin and seconds > SURE_SECONDS:
+            fits = alone.memory(Way("pool", workers)) < (available_memory() or 0)
+            if fits and alone.seconds(Way("loop")) > timers.SURE_SECONDS:
                 begin(workers)
-
-        work = self.timer.work(missing, stacks and len(missing) > 1, start, workers, heard)
+        work = self.timer.work(missing, stacks and len(missing) > 1, start, workers)
         considered = ways(work, self.backend, workers, self.stack)
-        return choose(work, considered, available_memory(), asked=self.backend != "auto")
+        prediction = choose(work, considered, available_memory(), asked=self.backend != "auto")
+        if may_begin and prediction.way.has_processes:
+            begin(prediction.workers)
+        return prediction
 
     def _workers(self, missing: Sequence[Task]) -> int:
         """How many processes to consider: one where replicas cannot leave this one, or share a device."""

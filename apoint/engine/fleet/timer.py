@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 
 from apoint.engine.api import Options
 from apoint.engine.fleet.choose import START_SECONDS, Work, default_stack
 from apoint.engine.fleet.probe import Timing, time_alone, time_stacked
-from apoint.engine.fleet.task import Task, silent
+from apoint.engine.fleet.task import Task
 from apoint.recipe import Recipe
 
 STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
 STACKED_SHARE = 0.03  # of the work predicted
 LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
-AGAIN_SHARE = 0.05  # of the work as stacks do it, for measuring them a second time
 SHORT_STARTS = 10  # stacks may be so many times as fast as one replica after the other
+SURE_SECONDS = 120.0
+"""Work of so long is shared among processes in any case, which may start while it is measured; that disturbs
+the measurements, so that they are made twice in turn, and the better one counts."""
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 
 
@@ -33,12 +36,7 @@ class Timer:
         self._kinds: dict[int, tuple[Recipe, str]] = {}
 
     def work(
-        self,
-        tasks: Sequence[Task],
-        stacked: bool,
-        start_seconds: float | None,
-        workers: int = 1,
-        heard: Callable[[float], None] = silent,
+        self, tasks: Sequence[Task], stacked: bool, start_seconds: float | None, workers: int = 1
     ) -> Work:
         """What there is to do, with the timings of all recipes.
 
@@ -47,7 +45,6 @@ class Timer:
             stacked: Whether stacks are to be considered.
             start_seconds: How long workers take to start: None if nobody knows yet.
             workers: How many processes may share the work, which decides what stacks are likely.
-            heard: Called after each measurement with the least that all of it may take in one process.
         """
         recipes: dict[str, list[Task]] = {}
         for task in tasks:
@@ -61,8 +58,7 @@ class Timer:
         start = START_SECONDS if start_seconds is None else start_seconds
         if stacked:
             whole = sum(self._timings[kind].alone * number for kind, number in counted)
-            heard(self._least(counted))
-            self._time_stacks(largest, whole, workers, start, lambda: heard(self._least(counted)))
+            self._time_stacks(largest, whole, workers, start)
         return Work([(self._timings[kind], number) for kind, number in counted], start)
 
     def seconds(self, task: Task) -> float | None:
@@ -84,40 +80,26 @@ class Timer:
             self._kinds[id(recipe)] = recipe, text  # which keeps the recipe, so that no other gets its number
         return self._kinds[id(recipe)][1]
 
-    def _least(self, counted: Sequence[tuple[str, int]]) -> float:
-        """The least that work may take in one process: by the stacks that were measured, else by a guess."""
-        seconds = 0.0
-        for kind, number in counted:
-            timing = self._timings[kind]
-            each = [timing.together(size) / size for size in timing.stacked]
-            if not each and not timing.refusal and number > 1:
-                each = [timing.alone / SHORT_STARTS]
-            seconds += number * min([timing.alone, *each])
-        return seconds
-
-    def _time_stacks(
-        self,
-        kinds: dict[str, list[Task]],
-        whole: float,
-        workers: int,
-        start: float,
-        heard: Callable[[], None],
-    ) -> None:
+    def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int, start: float) -> None:
         most = LONG_SECONDS if whole > LONG_WORK else STACKED_SECONDS
         allowed = min(most, STACKED_SHARE * whole) / len(kinds)
+        rounds = 2 if whole > SURE_SECONDS else 1
         for kind, same in kinds.items():
             if len(same) > 1 and kind not in self._tried and allowed >= LEAST_SECONDS:
                 self._tried.add(kind)
-                self._time_stack(kind, same, allowed, workers, start / len(kinds), heard)
+                likely = likely_sizes(len(same), workers)
+                if self._timings[kind].alone * len(same) < SHORT_STARTS * start:
+                    likely.sort(reverse=True)  # where the largest may be done before a worker is there
+                self._time_stack(kind, same, allowed, likely, rounds, start / len(kinds))
 
     def _time_stack(
         self,
         kind: str,
         tasks: Sequence[Task],
         allowed: float,
-        workers: int,
+        likely: Sequence[int],
+        rounds: int,
         start: float,
-        heard: Callable[[], None],
     ) -> None:
         """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
 
@@ -125,25 +107,17 @@ class Timer:
         falls until the processor's cache is full and then rises. So what will be used is what is measured.
         """
         timing = self._timings[kind]
-        likely = likely_sizes(len(tasks), workers)
-        if timing.alone * len(tasks) < SHORT_STARTS * start:
-            likely.sort(reverse=True)  # where the largest may be done before a worker is there
         fitting = [size for size in likely if cost(timing, size) < allowed]
         smaller = [size for size in range(2, min(likely, default=1)) if cost(timing, size) < allowed]
         sizes, left = fitting or smaller[-1:], allowed
-        # Twice in turn, the better one counts: whatever else goes on meanwhile, such as workers that start,
-        # would otherwise speak against the size that happens to be measured then. Not twice if stacks turn
-        # out so fast that measuring again would take longer than a wrong choice costs.
-        for size in sizes * 2:
-            if size in timing.stacked:
-                left = min(left, AGAIN_SHARE * timing.together(size) * len(tasks) / size)
+        for size in sizes * rounds:
             if any(timing.together(known) * len(tasks) / known < start for known in timing.stacked):
                 break  # no worker would be there sooner, so that the sizes for workers are of no interest
             if not timing.refusal and cost(timing, size) < left:
-                left -= cost(timing, size)
+                begin = time.perf_counter()
                 timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))
-                self._timings[kind] = timing
-                heard()
+                left -= time.perf_counter() - begin
+        self._timings[kind] = timing
 
 
 def likely_sizes(replicas: int, workers: int) -> list[int]:
