@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := .venv-bench
 
-.PHONY: demo test lint bench study clean
+.PHONY: demo test coverage lint bench study clean
 
 # torch goes first and by its exact version, so that pip never resolves to another build of it.
 $(READY): pyproject.toml constraints.txt
@@ -27,6 +27,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest
+
+# Watching every line makes the tests half as slow again, so this stands apart.
+coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest --cov --cov-report=term:skip-covered
 
 # The tools we measure against have an environment of their own; without it they are left out, aloud.

@@ -133,8 +133,9 @@ def _in_processes(
     pool = ProcessPoolExecutor(number, context, initializer=_begin)
     longest_first = sorted(chosen, key=lambda claim: -claim.seconds[scale])
     try:
-        futures = {pool.submit(_run_by_id, claim.id, scale, folder): claim for claim in longest_first}
-        done = _collect(futures, scale, number, heard, tick)
+        with _interrupts() as told:
+            futures = {pool.submit(_run_by_id, claim.id, scale, folder): claim for claim in longest_first}
+            done = _collect(futures, scale, number, heard, tick, told)
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
@@ -145,14 +146,35 @@ def _in_processes(
     return sorted(done, key=lambda one: order.index(one.id))
 
 
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C as a flag: an exception may be raised in a callback of the interpreter, and be lost there."""
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: told.set())
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _collect(
-    futures: dict[Future[Done], Claim], scale: Scale, number: int, heard: Heard, tick: Tick
+    futures: dict[Future[Done], Claim],
+    scale: Scale,
+    number: int,
+    heard: Heard,
+    tick: Tick,
+    told: threading.Event,
 ) -> list[Done]:
     done: list[Done] = []
     open_, began = set(futures), time.monotonic()
     expected = sum(claim.seconds[scale] for claim in futures.values()) / number
     while open_:
         finished, open_ = wait(open_, _TICK_SECONDS, FIRST_COMPLETED)
+        if told.is_set():
+            raise KeyboardInterrupt
         for future in finished:
             done.append(_result(future, futures[future]))
             heard(done[-1])
