@@ -99,6 +99,8 @@ annotation{display:none}
  .evidence td:nth-child(3){grid-column:2/4;color:var(--soft)}
  .evidence td:nth-child(3)::before{content:"must be "}
  .outcomes th,.outcomes td{padding-right:.8em}
+ .outcomes .badge{overflow-wrap:normal}
+ .outcomes th:nth-child(4),.outcomes td:nth-child(4){display:none}
 }
 @media print{
  .top,.onwards,.search,.aside{display:none}
@@ -157,7 +159,12 @@ def _link(file: str, words: str, here: str, title: str | None = None) -> Markup:
 
 def _foot(shelf: Shelf) -> Markup:
     versions = sorted(
-        {f"{name} {version}" for one in shelf.outcomes.values() for name, version in one.versions.items()}
+        {
+            f"{name} {version}"
+            for one in shelf.outcomes.values()
+            for name, version in one.versions.items()
+            if name != "code"  # a hash for programs
+        }
     )
     made = f"Run with {', '.join(versions)}." if versions else "Nothing has been run yet."
     return element(
