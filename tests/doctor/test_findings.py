@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from apoint.doctor import ranges
 from tests.doctor.cases import Functional, codes, convolutional, digits, inspected, perceptron
 
 
@@ -215,3 +216,20 @@ def test_a_feature_that_tells_the_label() -> None:
     report = inspected(perceptron(), data=(telling()))
     assert "leakage" in codes(report)
     assert "feature 0" in str(report)
+
+
+def test_trust_is_a_share_that_is_never_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {"always": {"raised": 8, "right": 8}, "seldom": {"raised": 4, "right": 4}}
+    monkeypatch.setattr(ranges, "_learnt", lambda: {"raised": counted})
+    assert ranges.trust("always") == 9 / 10
+    assert ranges.trust("seldom") is None
+    assert ranges.trust("never raised") is None
+
+
+def test_the_loss_at_the_start_is_that_of_training_where_there_is_batch_norm() -> None:
+    model = convolutional()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_var.fill_(1e-4)  # enlarges everything a hundredfold, but not in training
+    assert "bad-initial-loss" not in codes(inspected(model))

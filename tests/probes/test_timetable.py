@@ -95,3 +95,16 @@ def test_the_length_of_training_need_not_be_known() -> None:
                 clock.now += 0.02
     assert table.share <= 0.1
     assert table.share > 0.95 * AIM * 0.1, "what may be spent is spent"
+
+
+def test_what_was_dearer_than_thought_leaves_no_time_for_the_next() -> None:
+    clock = Clock()
+    table = Timetable({"a": Entry(10, 1.0), "b": Entry(10, 1.0)}, 0.05, 1000, clock)
+    table.trained_until(0)
+    clock.now += 1.0
+    table.trained_until(10)
+    assert table.due(10) == ["a", "b"]
+    assert table.allows("b")
+    with table.charged("a"):
+        clock.now += 100.0
+    assert not table.allows("b")

@@ -47,14 +47,23 @@ from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 NAMES = ("mlp-dropout", "cnn-batch-norm-augmentation")
 SLOW = """
-import time, torch
+import os, pathlib, time, torch
 from torch import nn
+MEETING = pathlib.Path(__file__).with_name("meeting")
+def meet():
+    # while there is a folder for it, nobody goes on before two have come, however slowly processes start
+    deadline = time.monotonic() + 60
+    if MEETING.is_dir():
+        (MEETING / str(os.getpid())).touch()
+        while len(list(MEETING.glob("*"))) == 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
 class Slow(nn.Sequential):
     def __init__(self, in_features, num_classes):
         layers = nn.Linear(in_features, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, num_classes)
         super().__init__(nn.Flatten(), *layers)
     def forward(self, x):
         if self.training:
+            meet()
             time.sleep(0.004)  # long enough to be killed in, however fast the machine
         return super().forward(x)
 """
@@ -355,7 +364,10 @@ def test_an_interrupted_fleet_leaves_checkpoints_and_goes_on(
         if len(begun) == 2:
             stop.signal_number = signal.SIGINT
 
+    meeting = slow_folder() / "meeting"
+    meeting.mkdir()
     heard = train(backend, [*long_ones(), *waiting], tmp_path, interrupt, stop)
+    shutil.rmtree(meeting)
     assert heard.states == []
     assert not waiting[0].folder(tmp_path).exists()
     runs = [Run(task.folder(tmp_path)) for task in long_ones()]
