@@ -11,7 +11,6 @@ and gives the same numbers.
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import statistics
@@ -164,10 +163,7 @@ class Comparison:
             predicted = self.fleet.plan(self.tasks(pairs), begin=True)
             if not predicted.seconds:
                 return  # all of them are there
-            way = predicted.way
-            if way.stack > 1:  # the pilot is one arm alone: it too should give each worker a stack
-                way = replace(way, stack=max(2, min(way.stack, math.ceil(pairs / way.workers))))
-            kept = way, predicted.sentence
+            kept = predicted.way, predicted.sentence
             record.write_fleet(self.folder, *kept)
         self.fleet.settle(*kept)
 
@@ -190,10 +186,14 @@ class Comparison:
         return [task for arm in self.arms for task in self._tasks(arm, self._seeds(pairs))]
 
     def _pilot(self) -> None:
-        """Train the baseline's seeds of the first look, and take the margin from their spread."""
+        """Take the margin from the spread of the baseline's first seeds, by the rule that was declared.
+
+        The candidate's are trained beside them where the first look needs them anyway: the margin does not
+        depend on them, and twice as many replicas at a time keep all workers busy.
+        """
         pairs = self._pilot_pairs()
         self.say(f"pilot: the baseline's first {pairs} seeds, to see how much they differ")
-        self._train(pairs, arms=1)
+        self._train(pairs, arms=2 if self.declaration.looks else 1)
         baseline = self._records[0]
         _refuse_failing_pilot(baseline)
         values = [self._capped(value) for value in baseline.values]

@@ -162,9 +162,14 @@ def _is_open(way: Way, work: Work) -> bool:
 
 
 def stack_sizes(work: Work, workers: int) -> list[int]:
-    """Sizes of stacks worth considering: all of a recipe's replicas at once, or shared out evenly."""
+    """Sizes of stacks worth considering: all of a recipe's replicas at once, or shared out evenly.
+
+    Several recipes keep several workers busy even if each is one stack.
+    """
     most = max(number for _, number in work.recipes)
-    sizes = {default_stack(most, workers), default_stack(most, 2 * workers)}
+    each = math.ceil(workers / len(work.recipes))  # the workers for one recipe, where that are few
+    shares = {workers, 2 * workers, *([each] if each <= 2 else [])}
+    sizes = {default_stack(most, share) for share in shares}
     return sorted(size for size in sizes if size > 1) or [2]
 
 
