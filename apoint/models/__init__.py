@@ -12,22 +12,29 @@
 (facts about data) and `transformer` (blocks, positions).
 """
 
+import importlib
+import importlib.util
+
 from apoint.models.char_transformer import CharTransformer
 from apoint.models.cnn import CNN
 from apoint.models.creation import create
 from apoint.models.lstm_lm import LSTMLanguageModel
 from apoint.models.mlp import MLP
 from apoint.models.residual_mlp import ResidualMLP
+from apoint.models.resnet import ResNet
 from apoint.models.resnet_cifar import ResNetCifar
 from apoint.models.shapes import fitted_facts
 from apoint.models.vit import ViT, patches
-from apoint.models.weights import count_parameters, load_weights
+from apoint.models.weights import Loaded, Preprocessing, count_parameters, load_weights, save_weights
 
 __all__ = [
     "CNN",
     "MLP",
     "CharTransformer",
     "LSTMLanguageModel",
+    "Loaded",
+    "Preprocessing",
+    "ResNet",
     "ResNetCifar",
     "ResidualMLP",
     "ViT",
@@ -36,4 +43,18 @@ __all__ = [
     "fitted_facts",
     "load_weights",
     "patches",
+    "save_weights",
 ]
+
+for _family in (
+    "alexnet",
+    "attention_resnet",
+    "convnext",
+    "googlenet",
+    "road",
+    "swin",
+    "vgg",
+    "visual_transformer",
+):
+    if importlib.util.find_spec(f"apoint.models.{_family}") is not None:
+        importlib.import_module(f"apoint.models.{_family}")

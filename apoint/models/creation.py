@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from apoint.errors import UsageError
+from apoint.models.aliases import known_elsewhere
 from apoint.models.shapes import KINDS_OF_FACT, fitted_facts
 from apoint.registry import Ingredient, registry
 
@@ -19,7 +20,8 @@ def create(name: str, **arguments: Any) -> nn.Module:
     `apoint.nn.initialisation.initialise` for others.
 
     Args:
-        name: The model, as `apoint list model` shows it; underscores are read as hyphens.
+        name: The model, as `apoint list model` shows it; underscores are read as hyphens, and names of timm
+            and torchvision are understood, with the size of images and of windows that they tell.
         **arguments: Facts about the data (`num_classes`, `in_channels`, `input_size`, `in_features`,
             `vocab_size`, `context`; see `apoint.models.shapes`) and the model's settings. `input_size` is one
             number for a square image, (height, width), or (length,) for a signal.
@@ -33,13 +35,26 @@ def create(name: str, **arguments: Any) -> nn.Module:
         'ResNetCifar'
     """
     known = registry("model")
-    entry = known[name if name in known else name.replace("_", "-")]
+    name, said = _ours(name)
+    entry, arguments = known[name], {**said, **arguments}
     facts = {key: value for key, value in arguments.items() if key in KINDS_OF_FACT}
     settings = {key: value for key, value in arguments.items() if key not in KINDS_OF_FACT}
     fitted = fitted_facts(entry, facts)
     _check_complete(entry, fitted)
     model: nn.Module = known.build(entry.name, **fitted, **settings)
     return model
+
+
+def _ours(name: str) -> tuple[str, dict[str, Any]]:
+    """Our name of a model, and what another library's name of it says besides."""
+    known = registry("model")
+    for candidate in (name, name.replace("_", "-")):
+        if candidate in known:
+            return candidate, {}
+    elsewhere = known_elsewhere(name)
+    if elsewhere is not None and elsewhere[0] in known:
+        return elsewhere
+    return name, {}
 
 
 def _check_complete(entry: Ingredient, facts: dict[str, Any]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
 from apoint.models.cnn import GlobalAverage
+from apoint.models.members import register_member
 from apoint.models.shapes import Size, has_norm, space_of, written
 from apoint.nn.activations import activation as build_activation
 from apoint.nn.dropout import Dropout, Mode, StochasticDepth
@@ -209,22 +209,11 @@ def _check(input_size: Size, depth: int, norm: Spec, fixup: bool) -> None:
         raise UsageError("model 'resnet-cifar': fixup stands in for norms; set norm to none")
 
 
-def _register_member(depth: int) -> None:
-    """Make `resnet20` and its like known: `resnet-cifar` with the setting `depth` fixed."""
-
-    def member(*facts: Any, **settings: Any) -> ResNetCifar:
-        return resnet_cifar(*facts, depth=depth, **settings)
-
-    signature = inspect.signature(resnet_cifar)
-    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "depth"]
-    member.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    member.__annotations__ = {k: v for k, v in resnet_cifar.__annotations__.items() if k != "depth"}
-    _, _, rest = inspect.cleandoc(resnet_cifar.__doc__ or "").partition("\n")
-    lines = [line for line in rest.splitlines() if not line.startswith("    depth:")]
-    member.__doc__ = "\n".join([f"The residual network of {depth} layers for small images.", *lines])
-    member.__qualname__ = f"resnet{depth}"
-    register("model", f"resnet{depth}", course="C6 H1 A10", inputs=("image",))(member)
-
-
-for _depth in (20, 32, 44, 56, 110):
-    _register_member(_depth)
+for _depth in (20, 32, 44, 56, 110, 1202):
+    register_member(
+        resnet_cifar,
+        f"resnet{_depth}",
+        f"The residual network of {_depth} layers for small images.",
+        course="C6 H1 A10",
+        fixed={"depth": _depth},
+    )

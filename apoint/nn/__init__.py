@@ -41,7 +41,7 @@ from apoint.nn.norms import (
     norm,
 )
 from apoint.nn.recurrent import LSTM, LSTMCell, lstm_step
-from apoint.nn.residual import Residual
+from apoint.nn.residual import LayerScale, Residual
 
 __all__ = [
     "LSTM",
@@ -54,6 +54,7 @@ __all__ = [
     "GatedFeedForward",
     "GatedUnit",
     "LSTMCell",
+    "LayerScale",
     "Loss",
     "PlainFeedForward",
     "ReLUSquared",

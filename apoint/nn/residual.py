@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from apoint.errors import UsageError
 from apoint.nn.dropout import StochasticDepth
+from apoint.nn.norms import Layout
 
 Placement = Literal["pre", "post", "none"]
 
@@ -96,3 +97,30 @@ class Residual(nn.Module):
     def extra_repr(self) -> str:
         """The settings, for printing."""
         return f"placement={self.placement!r}, fixup={self.scale is not None}"
+
+
+class LayerScale(nn.Module):
+    """γ·x with one learned factor for each channel, small at first, at the end of a residual branch.
+
+    Args:
+        num_features: The number of channels.
+        initial: What all factors begin with.
+        layout: `features` for [B, T, F], `channels` for [B, C, *space].
+
+    Reference: Touvron et al. (2021), Going deeper with image transformers.
+    """
+
+    def __init__(self, num_features: int, initial: float, layout: Layout = "features") -> None:
+        super().__init__()
+        self.layout = layout
+        self.factor = nn.Parameter(torch.full((num_features,), float(initial)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each channel times its factor."""
+        if self.layout == "features":
+            return x * self.factor
+        return x * self.factor.view(-1, *[1] * (x.dim() - 2))
+
+    def extra_repr(self) -> str:
+        """The settings, for printing."""
+        return f"{len(self.factor)}, layout={self.layout!r}"

@@ -11,11 +11,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from apoint.models import count_parameters, create
 from apoint.nn.dropout import Dropout, StochasticDepth, set_rate
 from apoint.registry import registry
+from tests.models.cases import all_cases
 
 SHAPES = {
     "vector": (12,),
     "signal": (2, 12),
-    "image": (3, 8, 8),
     "tokens": (6,),
 }
 FACTS = {
@@ -24,17 +24,7 @@ FACTS = {
     "image": {"in_channels": 3, "input_size": 8, "num_classes": 5},
     "tokens": {"vocab_size": 7, "context": 6},
 }
-# Small enough to be quick, deep enough to have every part.
-SMALL = {
-    "mlp": {"width": 8},
-    "residual-mlp": {"width": 8, "depth": 2},
-    "cnn": {"width": 4, "depth": 3},
-    "resnet-cifar": {"width": 4, "depth": 8},
-    "vit": {"width": 8, "depth": 2, "num_heads": 2},
-    "char-transformer": {"width": 8, "depth": 2, "num_heads": 2},
-    "lstm-lm": {"width": 8, "depth": 2},
-    **{f"resnet{depth}": {"width": 2} for depth in (20, 32, 44, 56, 110)},
-}
+CASES = all_cases()
 # For each setting another value than its default and than the one in SMALL.
 OTHER = {
     "depth": 4,
@@ -48,6 +38,7 @@ OTHER = {
     "stochastic_depth": 0.4,
     "stochastic_depth_mode": "sample",
     "bias": False,
+    "layer_scale": 0.1,
     "kernel_size": 5,
     "pool_every": 2,
     "pool": "average",
@@ -71,9 +62,9 @@ BESIDE = {
     "placement": {"norm": "layer"},
     "stochastic_depth_mode": {"stochastic_depth": 0.4},
 }
-MODELS = sorted(registry("model"))
-# The deeper members differ from the first in depth alone, and would only cost time.
-DISTINCT = [name for name in MODELS if name not in ("resnet32", "resnet44", "resnet56", "resnet110")]
+EVERY = sorted(registry("model"))
+# A member is its family with some settings fixed, and would only cost time.
+MODELS = [name for name in EVERY if "member_of" not in registry("model")[name].traits]
 KINDS = [(name, kind) for name in MODELS for kind in registry("model")[name].traits["inputs"]]
 
 
@@ -81,7 +72,8 @@ def build(name, kind=None, **settings):
     """A small model of this name with weights that depend on its structure alone."""
     kind = kind or registry("model")[name].traits["inputs"][0]
     torch.manual_seed(0)
-    return create(name, **FACTS[kind], **{**SMALL[name], **settings})
+    facts = {**FACTS[kind], **({"input_size": CASES[name].image[1:]} if kind == "image" else {})}
+    return create(name, **facts, **{**CASES[name].settings, **settings})
 
 
 def batch(name, kind=None, size=4):
@@ -89,14 +81,23 @@ def batch(name, kind=None, size=4):
     generator = torch.Generator().manual_seed(1)
     if kind == "tokens":
         return torch.randint(7, (size, *SHAPES[kind]), generator=generator)
-    return torch.randn(size, *SHAPES[kind], generator=generator)
+    shape = CASES[name].image if kind == "image" else SHAPES[kind]
+    return torch.randn(size, *shape, generator=generator)
 
 
-def test_every_model_has_small_settings_here():
-    assert set(SMALL) == set(MODELS)
+def test_every_family_has_a_case():
+    assert sorted(CASES) == MODELS
 
 
-@pytest.mark.parametrize("name", MODELS)
+def test_members_belong_to_a_family_and_have_its_settings_but_those_that_are_fixed():
+    for name in set(EVERY) - set(MODELS):
+        entry = registry("model")[name]
+        family = registry("model")[entry.traits["member_of"]]
+        assert set(entry.setting_parameters) < set(family.setting_parameters), name
+        assert entry.traits["inputs"] == family.traits["inputs"], name
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_documentation_is_complete(name):
     entry = registry("model")[name]
     documentation = inspect.getdoc(entry.build)
@@ -122,7 +123,7 @@ def test_gradients_reach_every_parameter(name):
     assert unreached == []
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MODELS)
 def test_evaluation_is_deterministic_and_draws_nothing(name):
     entry = registry("model")[name]
     rates = {key: 0.3 for key in ("dropout", "stochastic_depth") if key in entry.setting_parameters}
@@ -148,22 +149,20 @@ def fingerprint(model, name):
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [(name, setting) for name in DISTINCT for setting in registry("model")[name].setting_parameters],
+    [(name, setting) for name in MODELS for setting in registry("model")[name].setting_parameters],
 )
 def test_every_setting_changes_something(name, setting):
     entry = registry("model")[name]
-    if setting == "depth" and name == "resnet-cifar":
-        value = 14
-    else:
-        value = OTHER[setting]
-        value = value[entry.setting_parameters[setting][1]] if isinstance(value, dict) else value
-    beside = BESIDE.get(setting, {})
+    value = {**OTHER, **CASES[name].other}[setting]
+    default = entry.setting_parameters[setting][1]
+    value = value[default] if isinstance(value, dict) and default in value else value
+    beside = {**BESIDE, **CASES[name].beside}.get(setting, {})
     before = fingerprint(build(name, **beside), name)
     after = fingerprint(build(name, **{**beside, setting: value}), name)
     assert before != after
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MODELS)
 def test_knobs_are_there_at_rate_zero_and_can_be_turned(name):
     """A recipe may put a rate on a schedule, so the modules stand there even at rate 0."""
     entry = registry("model")[name]
@@ -182,7 +181,7 @@ def test_knobs_are_there_at_rate_zero_and_can_be_turned(name):
         assert torch.equal(model(batch(name)), calm[0])
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MODELS)
 def test_each_module_that_drops_has_an_effect_of_its_own(name):
     """A module that stands in the model but not on the way of the data would be turned in vain."""
     model = build(name)
@@ -195,7 +194,7 @@ def test_each_module_that_drops_has_an_effect_of_its_own(name):
             module.rate = 0.0
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MODELS)
 def test_rates_of_settings_are_those_of_the_modules(name):
     entry = registry("model")[name]
     for knob, kind in (
@@ -231,7 +230,7 @@ def test_channels_last(name):
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize("name", MODELS)
 def test_replicas_can_be_stacked(name):
     """functional_call under vmap over two sets of weights is what each set gives alone."""
     models = [build(name).eval(), build(name).eval()]

@@ -1,16 +1,20 @@
-"""Weights of models: counting them, and loading them from safetensors files."""
+"""Loading weights: which layout a file has, what fits, what is resized or left; all of it or nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from apoint.errors import StorageError, UsageError
+from apoint.errors import UnknownNameError, UsageError
+from apoint.models.layouts.core import Layout, Translation, layouts_of, resized, to_ours
+from apoint.models.weights import files
+from apoint.models.weights.heads import is_head, is_other_head
+from apoint.models.weights.preprocessing import Preprocessing, of_weights
 
 _SHOWN = 5
 
@@ -21,46 +25,159 @@ def count_parameters(model: nn.Module, *, trainable_only: bool = False) -> int:
     return sum(parameter.numel() for parameter in chosen)
 
 
-def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Load all weights of a model from a safetensors file; the two must agree in names and shapes.
+@dataclass
+class Loaded:
+    """What was loaded.
+
+    Attributes:
+        layout: Whose names and shapes the file has.
+        matched: Our names of the weights that were taken as they are.
+        resized: Those that were brought to the model's size, with both shapes.
+        left: Those that stay as they were, because the file lacks them or has another number of classes.
+        ignored: Names of the file that hold nothing to load.
+        preprocessing: How images have to be prepared, as far as it is known.
+        notes: What else to know, such as values that are not finite.
+    """
+
+    layout: str
+    matched: list[str] = field(default_factory=list)
+    resized: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    preprocessing: Preprocessing | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.matched)} tensors in the layout of {self.layout}"]
+        for name, (before, after) in self.resized.items():
+            parts.append(f"{name} resized from {_written(before)} to {_written(after)}")
+        if self.left:
+            parts.append(_some("left as built:", self.left))
+        return "; ".join([*parts, *self.notes])
+
+
+def load_weights(
+    model: nn.Module, path: str | Path, *, layout: str | None = None, strict: bool = False
+) -> Loaded:
+    """Load all weights of a model from a file, in whatever layout they are.
 
     Values are converted to the type of the model's tensors. Of tied weights, one name in the file is enough.
-    Nothing is loaded unless everything fits.
+    Position embeddings and tables of relative positions for another size of images are interpolated; a head
+    for another number of classes, or none, leaves the model's own as it is. What was done is in the report.
+    Nothing is loaded unless everything else fits.
 
     Args:
         model: The model, changed in place.
-        path: A file with the names of the model's `state_dict`.
+        path: A safetensors file, a state dict saved by PyTorch, or a folder with `model.safetensors`.
+        layout: Whose names the file has; by default the layout that fits best.
+        strict: Refuse to resize anything or to leave a head.
     """
-    weights = _read(Path(path))
-    wanted = model.state_dict()
-    problems = _disagreements(weights, wanted)
-    if problems:
-        raise UsageError(f"{Path(path).name} does not fit {type(model).__name__}: {'; '.join(problems)}")
+    place = Path(path)
+    weights, metadata = files.read(place)
+    state = model.state_dict()
+    known = layouts_of(model)
+    if layout is not None and layout not in known:
+        raise UnknownNameError("layout", layout, tuple(known), where=type(model).__name__)
+    tried = [known[layout]] if layout is not None else list(known.values())
+    fits = [_fit(model, state, weights, one, strict) for one in tried]
+    best = min(fits, key=lambda fit: fit.number_of_problems)
+    if best.problems:
+        sentence = f"{place.name} does not fit {type(model).__name__}: {'; '.join(best.problems)}"
+        raise UsageError(sentence + _hint(model, weights))
     with torch.no_grad():
-        for name, values in weights.items():
-            wanted[name].copy_(values)
+        for name, values in best.values.items():
+            state[name].copy_(values)
+    best.report.preprocessing = of_weights(model, place, best.report.layout, metadata)
+    return best.report
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path}") from None
-    except (SafetensorError, OSError) as error:
-        raise StorageError(f"{path} could not be read as a safetensors file: {error}") from error
+def _hint(model: nn.Module, weights: Mapping[str, Tensor]) -> str:
+    """What the weights would fit, if it is a model of ours."""
+    from apoint.models.weights.suggesting import what_fits  # it builds models, which load weights
+
+    fitting = what_fits(weights) if weights and hasattr(model, "family") else None
+    return f"; what the file fits is {fitting}" if fitting else ""
 
 
-def _disagreements(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
-    """What differs between a file and a model, in half-sentences."""
-    given = {wanted[name].data_ptr() for name in weights if name in wanted and wanted[name].numel()}
-    missing = [name for name in wanted if name not in weights and wanted[name].data_ptr() not in given]
-    unexpected = [name for name in weights if name not in wanted]
-    shapes = [
-        f"{name} is {_written(values.shape)} in the file and {_written(wanted[name].shape)} in the model"
-        for name, values in weights.items()
-        if name in wanted and values.shape != wanted[name].shape
+@dataclass
+class _Fit:
+    """A file in one layout, against a model."""
+
+    report: Loaded
+    values: dict[str, Tensor]
+    problems: list[str]
+    number_of_problems: int
+
+
+def _fit(
+    model: nn.Module, state: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: Layout, strict: bool
+) -> _Fit:
+    found = to_ours(state, weights, layout)
+    report, values = Loaded(layout.name), {}
+    shapes: list[str] = []
+    for name, value in found.values.items():
+        wanted = state[name].shape
+        if value.shape == wanted:
+            values[name] = value
+            report.matched.append(name)
+        elif not strict and is_other_head(name, value.shape, wanted):
+            report.left.append(name)
+        elif not strict and (made := resized(model, name, value, wanted)) is not None:
+            values[name] = made
+            report.resized[name] = (tuple(value.shape), tuple(wanted))
+        else:
+            shapes.append(
+                f"{name} is {_written(value.shape)} in the file and {_written(wanted)} in the model"
+            )
+    missing = _missing(found, state, values, layout, strict, report)
+    report.notes = _notes(values)
+    problems = _problems(layout, missing, found, shapes)
+    number = sum(map(len, missing.values())) + len(found.extra) + len(shapes) + len(found.unnamed)
+    return _Fit(report, values, problems, number)
+
+
+def _missing(
+    found: Translation,
+    state: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+    layout: Layout,
+    strict: bool,
+    report: Loaded,
+) -> dict[str, tuple[str, ...]]:
+    """What the file lacks and should have; the rest is noted as left."""
+    given = {state[name].data_ptr() for name in values if state[name].numel()}
+    missing: dict[str, tuple[str, ...]] = {}
+    for name, names in found.missing.items():
+        if state[name].numel() and state[name].data_ptr() in given:
+            continue  # tied to one that is there
+        may_lack = name.endswith(".num_batches_tracked") or any(
+            re.fullmatch(pattern, name) for pattern in layout.optional
+        )
+        if may_lack or (is_head(name) and layout.name != "apoint" and not strict):
+            report.left.append(name)
+        else:
+            missing[name] = names
+    return missing
+
+
+def _notes(values: Mapping[str, Tensor]) -> list[str]:
+    broken = [
+        name for name, value in values.items() if value.is_floating_point() and not value.isfinite().all()
     ]
-    problems = [_some("the file lacks", missing), _some("the model has no", unexpected), _some("", shapes)]
+    return [_some("values that are not finite in", broken)] if broken else []
+
+
+def _problems(
+    layout: Layout, missing: Mapping[str, tuple[str, ...]], found: Translation, shapes: Iterable[str]
+) -> list[str]:
+    """What differs between a file and a model, in half-sentences."""
+    lacking = [name for names in missing.values() for name in names]
+    problems = [
+        _some("the file lacks", lacking),
+        _some("the model has no", found.extra),
+        _some(f"{layout.name} has no place for the model's", found.unnamed),
+        _some("", shapes),
+    ]
     return [problem for problem in problems if problem]
 
 
@@ -72,5 +189,5 @@ def _some(verb: str, names: Iterable[str]) -> str:
     return f"{verb} {', '.join(names[:_SHOWN])}{rest}".strip()
 
 
-def _written(shape: torch.Size) -> str:
+def _written(shape: Iterable[int]) -> str:
     return "×".join(map(str, shape)) or "a scalar"

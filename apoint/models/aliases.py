@@ -1,0 +1,36 @@
+"""Names that other libraries give to our models: `vit_b_16`, `swin_tiny_patch4_window7_224.ms_in1k`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Known = tuple[str, dict[str, Any]]
+"""Our name, and the facts and settings that the other name says beside it."""
+_LETTERS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
+_PATTERNS: list[tuple[str, Callable[[re.Match[str]], Known]]] = [
+    (
+        r"(?:vit|deit)_(tiny|small|base|large)_patch(16|32)_(\d+)",
+        lambda m: (f"vit-{m[1]}-patch{m[2]}", {"input_size": int(m[3])}),
+    ),
+    (r"vit_([bl])_(16|32)", lambda m: (f"vit-{_LETTERS[m[1]]}-patch{m[2]}", {})),
+    (
+        r"swin_(tiny|small|base|large)_patch4_window(\d+)_(\d+)",
+        lambda m: (f"swin-{m[1]}", {"window": int(m[2]), "input_size": int(m[3])}),
+    ),
+    (r"swin_([tsb])", lambda m: (f"swin-{_LETTERS[m[1]]}", {})),
+]
+
+
+def known_elsewhere(name: str) -> Known | None:
+    """Our name of a model that timm, torchvision or Hugging Face call so; None if it is none of theirs.
+
+    What stands after a point says how weights were trained, and changes nothing about the model.
+    """
+    plain = name.partition(".")[0].rpartition("/")[2].replace("-", "_")
+    for pattern, ours in _PATTERNS:
+        match = re.fullmatch(pattern, plain)
+        if match is not None:
+            return ours(match)
+    return (plain.replace("_", "-"), {}) if plain != name else None

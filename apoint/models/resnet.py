@@ -1,0 +1,254 @@
+"""Residual networks for photographs: ResNet-18, 34, 50, 101, 152, and one for small images.
+
+Shapes: B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from apoint.errors import UsageError
+from apoint.models.cnn import GlobalAverage
+from apoint.models.members import register_member
+from apoint.models.shapes import Size, has_norm, space_of, written
+from apoint.nn.activations import activation as build_activation
+from apoint.nn.dropout import Dropout, Mode, StochasticDepth
+from apoint.nn.norms import norm as build_norm
+from apoint.nn.residual import LayerScale, Residual
+from apoint.registry import register
+from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Spec
+
+Block = Literal["basic", "bottleneck"]
+Stem = Literal["large", "small"]
+Placement = Literal["post", "pre"]
+EXPANSION = {"basic": 1, "bottleneck": 4}
+
+
+class ResNet(nn.Module):
+    """Stem, stages of residual blocks, mean over space, linear layer.
+
+    Args:
+        stem: From images to the first feature maps.
+        stages: The stages, each a sequence of blocks.
+        last: What stands between the last block and the mean.
+        dropout: Applied to what the head reads.
+        head: The last, linear layer.
+    """
+
+    family = "resnet"
+
+    def __init__(
+        self, stem: nn.Module, stages: nn.Sequential, last: nn.Module, dropout: Dropout, head: nn.Linear
+    ) -> None:
+        super().__init__()
+        self.stem = stem
+        self.stages = stages
+        self.last = last
+        self.readout = GlobalAverage()
+        self.dropout = dropout
+        self.head = head
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """One logit for each class."""
+        features_BC = self.readout(self.last(self.stages(self.stem(x_BCHW))))
+        logits: Tensor = self.head(self.dropout(features_BC))
+        return logits
+
+
+def named(**modules: nn.Module | None) -> nn.Sequential:
+    """A sequence whose parts have names, which are those of the weights; None is left out."""
+    return nn.Sequential(OrderedDict((name, part) for name, part in modules.items() if part is not None))
+
+
+@dataclass(frozen=True)
+class Design:
+    """The settings that all blocks of a network share, and how its parts are made from them."""
+
+    block: Block
+    stride_on: Literal["3x3", "1x1"]
+    activation: Spec
+    norm: Spec
+    placement: Placement
+    stochastic_depth: float
+    stochastic_depth_mode: Mode
+    layer_scale: float | None
+
+    def convolution(self, before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
+        """A convolution that keeps the size of space but for its stride."""
+        return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=not has_norm(self.norm))
+
+    def normalised(self, channels: int) -> nn.Module | None:
+        """The norm, if there is one."""
+        return build_norm(self.norm, channels, "channels", 2) if has_norm(self.norm) else None
+
+    def activated(self) -> nn.Module:
+        """The activation."""
+        return build_activation(self.activation)
+
+    def stem(self, in_channels: int, width: int, kind: Stem) -> nn.Sequential:
+        """Large: a 7×7 convolution and a pooling, each of stride 2; small: a 3×3 convolution."""
+        size, stride = (7, 2) if kind == "large" else (3, 1)
+        post = self.placement == "post"
+        return named(
+            convolution=self.convolution(in_channels, width, size, stride),
+            norm=self.normalised(width) if post else None,
+            activation=self.activated() if post else None,
+            pool=nn.MaxPool2d(3, 2, padding=1) if kind == "large" else None,
+        )
+
+    def residual(self, before: int, after: int, stride: int, depth_share: float) -> Residual:
+        """One block, from `before` channels to `after`."""
+        return Residual(
+            self.branch(before, after, stride),
+            shortcut=self.shortcut(before, after, stride),
+            drop=StochasticDepth(self.stochastic_depth, depth_share, self.stochastic_depth_mode),
+            activation=self.activated() if self.placement == "post" else None,
+        )
+
+    def branch(self, before: int, after: int, stride: int) -> nn.Sequential:
+        """The convolutions of a block with their norms and activations, all by name."""
+        inner = after // EXPANSION[self.block]
+        if self.block == "basic":
+            shapes = [(before, inner, 3, stride), (inner, after, 3, 1)]
+        else:
+            first, second = (1, stride) if self.stride_on == "3x3" else (stride, 1)
+            shapes = [(before, inner, 1, first), (inner, inner, 3, second), (inner, after, 1, 1)]
+        parts: dict[str, nn.Module | None] = {}
+        for number, shape in enumerate(shapes, 1):
+            convolution = {f"convolution{number}": self.convolution(*shape)}
+            if self.placement == "pre":
+                parts[f"norm{number}"] = self.normalised(shape[0])
+                parts[f"activation{number}"] = self.activated()
+                parts |= convolution
+            else:
+                parts |= convolution
+                parts[f"norm{number}"] = self.normalised(shape[1])
+                parts[f"activation{number}"] = self.activated() if number < len(shapes) else None
+        parts["scale"] = None if self.layer_scale is None else LayerScale(after, self.layer_scale, "channels")
+        return named(**parts)
+
+    def shortcut(self, before: int, after: int, stride: int) -> nn.Module | None:
+        """A 1×1 convolution where the shape changes, and its norm."""
+        if before == after and stride == 1:
+            return None
+        norm = self.normalised(after) if self.placement == "post" else None
+        return named(convolution=self.convolution(before, after, 1, stride), norm=norm)
+
+    def last(self, channels: int) -> nn.Module:
+        """Before the mean: norm and activation if blocks begin with them."""
+        if self.placement == "post":
+            return nn.Identity()
+        return named(norm=self.normalised(channels), activation=self.activated())
+
+
+@register("model", "resnet", course="H1", inputs=("image",))
+def resnet(
+    in_channels: int = 3,
+    num_classes: int = 1000,
+    input_size: Size = 224,
+    *,
+    block: Block = "bottleneck",
+    depths: tuple[Count, ...] = (3, 4, 6, 3),
+    width: Count = 64,
+    stem: Stem = "large",
+    stride_on: Literal["3x3", "1x1"] = "3x3",
+    activation: ActivationSpec = "relu",
+    norm: NormSpec = "batch",
+    placement: Placement = "post",
+    dropout: Rate = 0.0,
+    stochastic_depth: Rate = 0.0,
+    stochastic_depth_mode: Mode = "batch",
+    layer_scale: Positive | None = None,
+) -> ResNet:
+    """A residual network for photographs, in stages that halve space and double channels.
+
+    A block is f(s(x) + B(x)) with f the activation and s the identity, or a 1×1 convolution with a norm where
+    the shape changes. B is two 3×3 convolutions (`basic`), or 1×1, 3×3 and 1×1 with a quarter of the channels
+    inside (`bottleneck`), each with a norm. With `placement: pre`, norm and activation come before each
+    convolution, and once more at the end. As built, the weights are those of the paper's code: He's normal
+    law over fan-out.
+
+    Args:
+        block: What a block is made of: `basic` or `bottleneck`.
+        depths: The number of blocks of each stage.
+        width: The number of channels after the stem; a bottleneck's outputs have four times as many.
+        stem: `large` divides space by four at once, `small` keeps it, for images of a few dozen pixels.
+        stride_on: Which convolution of a bottleneck halves space: the `1x1` of the paper, or the `3x3` of
+            public weights ("v1.5").
+        activation: The activation f.
+        norm: The norm after (`post`) or before (`pre`) each convolution.
+        placement: `post`, as in the first paper; or `pre`, with an untouched path from end to end.
+        dropout: The probability of dropping a feature that the head reads.
+        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
+        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
+        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+
+    Reference: He et al. (2016), Deep residual learning for image recognition.
+    """
+    check_space("resnet", input_size)
+    design = Design(
+        block, stride_on, activation, norm, placement, stochastic_depth, stochastic_depth_mode, layer_scale
+    )
+    before, number, stages = width, 0, []
+    for stage, depth in enumerate(depths):
+        after, blocks = width * 2**stage * EXPANSION[block], []
+        for position in range(depth):
+            number += 1
+            stride = 2 if stage > 0 and position == 0 else 1
+            blocks.append(design.residual(before, after, stride, number / sum(depths)))
+            before = after
+        stages.append(nn.Sequential(*blocks))
+    head = nn.Linear(before, num_classes)
+    model = ResNet(
+        design.stem(in_channels, width, stem),
+        nn.Sequential(*stages),
+        design.last(before),
+        Dropout(dropout),
+        head,
+    )
+    draw_he_over_outputs(model)
+    return model
+
+
+def check_space(name: str, input_size: Size) -> None:
+    """Refuse what is no image."""
+    if len(space_of(input_size)) != 2:
+        raise UsageError(f"model {name!r}: takes images, got an input_size of {written(input_size)}")
+
+
+def draw_he_over_outputs(model: nn.Module) -> None:
+    """Draw convolutions as public residual networks do: He's normal law over fan-out."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels // module.groups
+            nn.init.normal_(module.weight, std=math.sqrt(2 / fan))
+
+
+for _layers, _block, _depths in (
+    (18, "basic", (2, 2, 2, 2)),
+    (34, "basic", (3, 4, 6, 3)),
+    (50, "bottleneck", (3, 4, 6, 3)),
+    (101, "bottleneck", (3, 4, 23, 3)),
+    (152, "bottleneck", (3, 8, 36, 3)),
+):
+    register_member(
+        resnet,
+        f"resnet{_layers}",
+        f"The residual network of {_layers} layers for photographs.",
+        course="H1",
+        fixed={"block": _block, "depths": _depths, "width": 64},
+    )
+
+register_member(
+    resnet,
+    "resnet-micro",
+    "A residual network for images of 28 or 32 pixels that trains within minutes.",
+    course="H1",
+    fixed={"block": "basic", "depths": (1, 1, 1)},
+    defaults={"num_classes": 10, "input_size": 32, "width": 16, "stem": "small"},
+)

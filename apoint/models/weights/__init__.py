@@ -1,0 +1,13 @@
+"""Weights in files: reading and writing them in anyone's layout, with the preprocessing they belong to.
+
+loading         `load_weights`, what it reports, and what is said of weights that do not fit
+saving          `save_weights`, in our layout or another library's
+files           safetensors and state dicts as tensors by name; nothing in a file is ever executed
+preprocessing   how images have to be prepared for a set of weights
+"""
+
+from apoint.models.weights.loading import Loaded, count_parameters, load_weights
+from apoint.models.weights.preprocessing import Preprocessing
+from apoint.models.weights.saving import save_weights
+
+__all__ = ["Loaded", "Preprocessing", "count_parameters", "load_weights", "save_weights"]
