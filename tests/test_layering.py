@@ -72,11 +72,14 @@ def test_nothing_that_could_run_code_from_data(path: Path) -> None:
         "pickle.load", "pickle.loads", "torch.load", "yaml.load", "yaml.unsafe_load", "eval", "exec",
         "numpy.load", "np.load", "os.system",
     }  # fmt: skip
+    plain = "allow_pickle=False"
+    harmless = {"np.load": plain, "numpy.load": plain, "torch.load": "weights_only=True"}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in forbidden:
-            text = ast.unparse(node)
-            assert ast.unparse(node.func).endswith("np.load") or "numpy.load" in text, f"{path}: {text}"
-            assert "allow_pickle=False" in text, f"{path}: {text}"
+            text, name = ast.unparse(node), ast.unparse(node.func)
+            # PyTorch's restricted reader makes tensors and plain containers, and nothing else.
+            assert name in harmless, f"{path}: {text}"
+            assert harmless[name] in text, f"{path}: {text}"
         if isinstance(node, ast.keyword) and node.arg == "shell":
             raise AssertionError(f"{path}: shell=True")
 

@@ -23,7 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode
+
+from apoint.theory.calls import CONVOLUTION, LINEAR, Arguments, CallRecorder, Function, padding_amounts
 
 _CHUNK_BYTES = 4 * 2**20
 """How much is made at once of what is thrown away again, such as unfolded inputs: what a cache holds."""
@@ -174,7 +175,8 @@ def _convolution(use: Use, role: str, d: Tensor) -> Gradients | None:
     if weight.dim() == 3:
         x, d, weight = x[:, :, None], d[:, :, None], weight[:, :, None]
     options = {name: _pair(use.arguments[name]) for name in ("stride", "dilation")}
-    padded = F.pad(x, _padding(use.arguments["padding"], weight.shape[2:], options["dilation"]))
+    amounts = padding_amounts(use.arguments["padding"], weight.shape[2:], options["dilation"], _pair)
+    padded = F.pad(x, amounts)
     groups, kernel = use.arguments["groups"], (weight.shape[2], weight.shape[3])
     made = (padded[0].numel() * kernel[0] * kernel[1] + weight.numel()) * padded.element_size()
 
@@ -210,17 +212,6 @@ def _pair(value: Any) -> tuple[int, int]:
     """A stride or dilation of one or two numbers as two; one axis is the second of two."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return (values[0], values[-1])
-
-
-def _padding(value: Any, kernel: Iterable[int], dilation: tuple[int, int]) -> list[int]:
-    """What `F.pad` is to add: left, right, top, bottom."""
-    if value == "valid":
-        return [0, 0, 0, 0]
-    if value == "same":
-        total = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
-        return [total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2]
-    vertical, horizontal = _pair(value)
-    return [horizontal, horizontal, vertical, vertical]
 
 
 def _convolution_line(use: Use, role: str, d: Tensor) -> Gradients | None:
@@ -264,20 +255,11 @@ def _fixed_scale(use: Use, role: str, d: Tensor) -> Gradients | None:
     return None if use.arguments["training"] else _channel_scale(use, role, d)
 
 
-_CONVOLUTION = {
-    "input": None,
-    "weight": None,
-    "bias": None,
-    "stride": 1,
-    "padding": 0,
-    "dilation": 1,
-    "groups": 1,
-}
 # The arguments of each function in their order, with defaults; and its rule.
 _KNOWN: dict[Callable[..., Any], tuple[dict[str, Any], Rule]] = {
-    F.linear: ({"input": None, "weight": None, "bias": None}, _linear),
-    F.conv1d: (_CONVOLUTION, _convolution_line),
-    F.conv2d: (_CONVOLUTION, _convolution),
+    F.linear: (LINEAR, _linear),
+    F.conv1d: (CONVOLUTION, _convolution_line),
+    F.conv2d: (CONVOLUTION, _convolution),
     F.embedding: (
         {
             "input": None, "weight": None, "padding_idx": None, "max_norm": None, "norm_type": 2.0,
@@ -354,7 +336,7 @@ class Use:
         return Use(self.function, {**self.arguments, **changed}, self.names, self.edge, self.version)
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(CallRecorder):
     """Inside it, calls of known functions with the given parameters are kept.
 
     Args:
@@ -362,29 +344,15 @@ class Recorder(TorchFunctionMode):
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        super().__init__(parameters, {function: arguments for function, (arguments, _) in _KNOWN.items()})
         self.uses: list[Use] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func not in _KNOWN:
-            return func(*args, **kwargs)
-        arguments = {**_KNOWN[func][0], **dict(zip(_KNOWN[func][0], args, strict=False)), **kwargs}
-        version = arguments["input"]._version
-        result = func(*args, **kwargs)
-        self._keep(func, arguments, version, result)
-        return result
-
-    def _keep(self, function: Any, arguments: dict[str, Any], version: int, result: Tensor) -> None:
-        names = {
-            role: self._names[id(arguments[role])]
-            for role in ("weight", "bias")
-            if id(arguments.get(role)) in self._names
+    def keep(
+        self, function: Function, arguments: Arguments, names: dict[str, str], version: int, result: Tensor
+    ) -> None:
+        """See `CallRecorder`."""
+        detached = {
+            name: value.detach() if isinstance(value, Tensor) and value.is_floating_point() else value
+            for name, value in arguments.items()
         }
-        if names and result.requires_grad:
-            detached = {
-                name: value.detach() if isinstance(value, Tensor) and value.is_floating_point() else value
-                for name, value in arguments.items()
-            }
-            self.uses.append(Use(function, detached, names, get_gradient_edge(result), version))
+        self.uses.append(Use(function, detached, names, get_gradient_edge(result), version))

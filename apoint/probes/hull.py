@@ -14,6 +14,7 @@ from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import ModelFailedError, Subject
 from apoint.registry import register
 from apoint.settings import Count, WholeNumber
+from apoint.theory.hull import inside
 
 _TOLERANCE = 1e-7  # that of the solver, for points scaled to deviations near 1
 
@@ -67,8 +68,8 @@ def convex_hull(
         return undefined("convex-hull", why)
     if not (np.isfinite(known).all() and np.isfinite(new).all()):
         return undefined("convex-hull", f"the points in {space} are not finite")
-    inside, rank = in_hull(known, new)
-    count, total = int(inside.sum()), len(inside)
+    found, rank = in_hull(known, new)
+    count, total = int(found.sum()), len(found)
     return Reading(
         "convex-hull",
         count / total,
@@ -98,22 +99,10 @@ def in_hull(known: Matrix, new: Matrix) -> tuple[np.ndarray[Any, np.dtype[np.boo
     on_plane = np.linalg.norm(rest, axis=1) <= 10 * _TOLERANCE * max(extent, 1e-300)
     low, high = corners.min(0, initial=np.inf) - _TOLERANCE, corners.max(0, initial=-np.inf) + _TOLERANCE
     in_box = ((candidates >= low) & (candidates <= high)).all(1)
-    found = np.array([
-        bool(flat and boxed and is_mixture(corners, candidate))
-        for flat, boxed, candidate in zip(on_plane, in_box, candidates, strict=True)
-    ], dtype=np.bool_)  # fmt: skip
+    found = on_plane & in_box
+    if rank:  # where all points are one point, its plane is the hull
+        found[found] = inside(corners, candidates[found])
     return found, rank
-
-
-def is_mixture(corners: Matrix, point: Matrix) -> bool:
-    """Whether a point is a mean of the corners with weights that are nowhere negative."""
-    from scipy import optimize
-
-    conditions = np.vstack([corners.T, np.ones(len(corners))])
-    result = optimize.linprog(
-        np.zeros(len(corners)), A_eq=conditions, b_eq=np.append(point, 1.0), bounds=(0, None), method="highs"
-    )
-    return bool(result.status == 0)
 
 
 def binomial_error(count: int, total: int) -> float:

@@ -18,22 +18,10 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
-_CONVOLUTION = {
-    "input": None,
-    "weight": None,
-    "bias": None,
-    "stride": 1,
-    "padding": 0,
-    "dilation": 1,
-    "groups": 1,
-}
-_KNOWN: dict[Callable[..., Any], dict[str, Any]] = {
-    F.linear: {"input": None, "weight": None, "bias": None},
-    F.conv1d: _CONVOLUTION,
-    F.conv2d: _CONVOLUTION,
-}
+from apoint.theory.calls import CONVOLUTION, LINEAR, Arguments, CallRecorder, Function, padding_amounts
+
+_KNOWN: dict[Function, Arguments] = {F.linear: LINEAR, F.conv1d: CONVOLUTION, F.conv2d: CONVOLUTION}
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,8 @@ def _patches(x: Tensor, arguments: Mapping[str, Any]) -> Tensor:
     line = weight.dim() == 3  # along one axis: an image of height 1
     kernel = (1, weight.shape[2]) if line else (weight.shape[2], weight.shape[3])
     stride, dilation = (_pair(arguments[name], line, 1) for name in ("stride", "dilation"))
-    x = F.pad(x[:, :, None] if line else x, _padding(arguments["padding"], kernel, dilation, line))
+    amounts = padding_amounts(arguments["padding"], kernel, dilation, lambda value: _pair(value, line, 0))
+    x = F.pad(x[:, :, None] if line else x, amounts)
     reach = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
     windows = x.unfold(2, reach[0], stride[0]).unfold(3, reach[1], stride[1])
     windows = windows[..., :: dilation[0], :: dilation[1]]
@@ -100,18 +89,7 @@ def _pair(value: Any, line: bool, other: int) -> tuple[int, int]:
     return (other, int(values[-1])) if line else (int(values[0]), int(values[-1]))
 
 
-def _padding(value: Any, kernel: tuple[int, int], dilation: tuple[int, int], line: bool) -> list[int]:
-    """What `F.pad` is to add: left, right, top, bottom."""
-    if value == "valid":
-        return [0, 0, 0, 0]
-    if value == "same":
-        total = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
-        return [total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2]
-    vertical, horizontal = _pair(value, line, 0)
-    return [horizontal, horizontal, vertical, vertical]
-
-
-class Recorder(TorchFunctionMode):
+class Recorder(CallRecorder):
     """Inside it, calls of linear maps with the given parameters are kept.
 
     Args:
@@ -119,26 +97,16 @@ class Recorder(TorchFunctionMode):
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        super().__init__(parameters, _KNOWN)
         self.uses: list[Use] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func not in _KNOWN:
-            return func(*args, **kwargs)
-        arguments = {**_KNOWN[func], **dict(zip(_KNOWN[func], args, strict=False)), **kwargs}
-        version, result = arguments["input"]._version, func(*args, **kwargs)
-        names = {
-            role: self._names[id(arguments[role])]
-            for role in ("weight", "bias")
-            if id(arguments[role]) in self._names
-        }
-        if names and result.requires_grad:
-            arguments["input"] = arguments["input"].detach()
-            positions = result[0].numel() // len(arguments["weight"])
-            self.uses.append(Use(func, arguments, names, get_gradient_edge(result), version, positions))
-        return result
+    def keep(
+        self, function: Function, arguments: Arguments, names: dict[str, str], version: int, result: Tensor
+    ) -> None:
+        """See `CallRecorder`."""
+        arguments["input"] = arguments["input"].detach()
+        positions = result[0].numel() // len(arguments["weight"])
+        self.uses.append(Use(function, arguments, names, get_gradient_edge(result), version, positions))
 
 
 def edges_into(output: Tensor, parameters: Mapping[str, Tensor]) -> Counter[str]:
