@@ -19,6 +19,7 @@ from apoint.models.char_transformer import CharTransformer
 from apoint.models.cnn import CNN
 from apoint.models.creation import create
 from apoint.models.lstm_lm import LSTMLanguageModel
+from apoint.models.mean_field import MeanField
 from apoint.models.mlp import MLP
 from apoint.models.residual_mlp import ResidualMLP
 from apoint.models.resnet import ResNet
@@ -33,6 +34,7 @@ __all__ = [
     "CharTransformer",
     "LSTMLanguageModel",
     "Loaded",
+    "MeanField",
     "Preprocessing",
     "ResNet",
     "ResNetCifar",

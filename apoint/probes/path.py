@@ -205,7 +205,7 @@ def _under(prefix: str, state: Weights) -> dict[str, Tensor]:
 # -- kernel ----------------------------------------------------------------------------------------------
 
 
-@register("probe", "kernel-change", course="K8", passes=45)
+@register("probe", "kernel-change", course="K8 K6", passes=45)
 def kernel_change(
     model: nn.Module,
     batch: Any,

@@ -23,7 +23,7 @@ _FORWARD = ("mean", "variance", "second_moment", "spread", "zeros")
 _BACKWARD = ("gradient_mean", "gradient_variance", "gradient_second_moment", "gradient_norm")
 
 
-@register("probe", "signal", course="A4 A6", passes=5)
+@register("probe", "signal", course="A4 A6 K7", passes=5)
 def signal(
     model: nn.Module,
     batch: Any,
