@@ -13,6 +13,7 @@ from bench import (
     probe_fisher,
     stacked_speed,
     start_up,
+    zoo_speed,
 )
 
 if __name__ == "__main__":
@@ -25,4 +26,5 @@ if __name__ == "__main__":
     probe_curvature.main()
     probe_budget.main()
     ntk_speed.main()
+    zoo_speed.main()
     doctor_peers.main()
