@@ -26,8 +26,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# What starts processes of its own, or keeps to a time, has the machine for itself; the rest shares its cores.
+APART := tests/book tests/cli tests/doctor tests/engine tests/inspection tests/report tests/store tests/trials
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto $(addprefix --ignore=,$(APART))
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(APART)
 
 # Watching every line makes the tests half as slow again, so this stands apart.
 coverage: $(READY)

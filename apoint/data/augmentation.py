@@ -17,6 +17,8 @@ from apoint.data.augmentation_common import Augmentation
 from apoint.data.augmentation_geometry import affine, crop, flip
 from apoint.data.augmentation_mixing import cut_mix, cut_out, mix_up
 from apoint.data.augmentation_noise import noise
+from apoint.data.augmentation_photos import mix_or_cut, random_erasing, random_resized_crop
+from apoint.data.augmentation_random import rand_augment
 from apoint.data.augmentation_signals import signal_scale, signal_shift
 from apoint.data.streams import Draw
 from apoint.registry import registry, split_spec
@@ -31,8 +33,12 @@ __all__ = [
     "cut_mix",
     "cut_out",
     "flip",
+    "mix_or_cut",
     "mix_up",
     "noise",
+    "rand_augment",
+    "random_erasing",
+    "random_resized_crop",
     "signal_scale",
     "signal_shift",
 ]

@@ -19,8 +19,13 @@ from apoint.errors import UnknownNameError, UsageError
 
 def own_files(recipe: Mapping[str, Any], folder: Path) -> tuple[Path, ...]:
     """The user's files that a recipe names."""
-    sections = (recipe.get("model", {}), recipe.get("data", {}))
-    return tuple(find(section["file"], folder) for section in sections if "file" in section)
+    return tuple(find(name, folder) for name in named_files(recipe))
+
+
+def named_files(recipe: Mapping[str, Any]) -> list[str]:
+    """The names of the user's files in a recipe's plain values: a model, a dataset, weights to begin with."""
+    sections = (recipe.get(section) or {} for section in ("model", "data", "weights"))
+    return [section["file"] for section in sections if "file" in section]
 
 
 def find(file: str, folder: Path) -> Path:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,16 +37,43 @@ def _padded(size: int) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter lives in the buffer."""
+    """Where one parameter lives in the buffer, and what multiplies its learning rate."""
 
     name: str
     start: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    rate: float = 1.0
 
     @property
     def stop(self) -> int:
         return self.start + math.prod(self.size)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the buffer whose parameters are updated alike.
+
+    Attributes:
+        start: Where it begins.
+        stop: Where it ends, padding included.
+        exempt: Whether its parameters are exempt from decay.
+        rate: What multiplies their learning rate.
+    """
+
+    start: int
+    stop: int
+    exempt: bool
+    rate: float
+
+    def of(self, hyper: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The hyper-parameters of these parameters, from those of the whole.
+
+        A decoupled decay shrinks with the rate, as in PyTorch with a learning rate for each group.
+        """
+        if self.exempt:
+            hyper = {**hyper, "weight_decay": 0.0, "l2": 0.0}
+        return hyper if self.rate == 1 else {**hyper, "lr": hyper["lr"] * self.rate}
 
 
 class FlatParameters:
@@ -56,9 +85,16 @@ class FlatParameters:
         slots: Where each parameter lives, in buffer order.
         boundary: Where the parameters exempt from decay begin.
         num_parameters: How many numbers are trained; the buffer is a little longer, for alignment.
+
+    Args:
+        model: The model, whose parameters become views.
+        exempt: The names of the parameters exempt from decay.
+        rates: What multiplies the learning rate of parameters, by name; 1 for those not in it.
     """
 
-    def __init__(self, model: nn.Module, exempt: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: nn.Module, exempt: Collection[str] = (), rates: Mapping[str, float] | None = None
+    ) -> None:
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if not trainable:
             raise UsageError("the model has no parameter to train")
@@ -77,11 +113,11 @@ class FlatParameters:
         for name, parameter in trainable:
             if name in exempt:
                 self.boundary = min(self.boundary, start)
-            self.slots.append(self._adopt(name, parameter, start))
+            self.slots.append(self._adopt(name, parameter, start, (rates or {}).get(name, 1.0)))
             start += _padded(parameter.numel())
         self.num_parameters = sum(p.numel() for _, p in trainable)
 
-    def _adopt(self, name: str, parameter: nn.Parameter, start: int) -> Slot:
+    def _adopt(self, name: str, parameter: nn.Parameter, start: int, rate: float) -> Slot:
         """Move a parameter into the buffer, keeping its strides if they are dense (channels-last is)."""
         dense = parameter.data
         if not dense.is_contiguous() and not dense.is_contiguous(memory_format=torch.channels_last):
@@ -91,7 +127,7 @@ class FlatParameters:
         view.copy_(dense)
         parameter.data = view
         parameter.grad = self.gradients_P.as_strided(size, stride, start)
-        return Slot(name, start, tuple(size), stride)
+        return Slot(name, start, tuple(size), stride, rate)
 
     def named(self, values_P: Tensor) -> dict[str, Tensor]:
         """Values laid out like the buffer, as views by parameter name in the parameters' own shapes."""
@@ -100,11 +136,19 @@ class FlatParameters:
             for slot in self.slots
         }
 
-    def chunks(self) -> Iterator[tuple[slice, bool]]:
-        """The buffer in cache-sized slices, each with whether its parameters are exempt from decay."""
-        for begin, end, exempt in ((0, self.boundary, False), (self.boundary, len(self.weights_P), True)):
-            for start in range(begin, end, CHUNK):
-                yield slice(start, min(start + CHUNK, end)), exempt
+    def pieces(self) -> Iterator[Piece]:
+        """The buffer in stretches of neighbours with the same decay and the same factor on their rate."""
+        alike = groupby(self.slots, lambda slot: (slot.start >= self.boundary, slot.rate))
+        groups = [(next(slots).start, *key) for key, slots in alike]
+        ends = [start for start, _, _ in groups[1:]] + [len(self.weights_P)]
+        for (start, exempt, rate), stop in zip(groups, ends, strict=True):
+            yield Piece(start, stop, exempt, rate)
+
+    def chunks(self) -> Iterator[tuple[slice, Piece]]:
+        """The buffer in cache-sized slices, each with the piece it is from."""
+        for piece in self.pieces():
+            for start in range(piece.start, piece.stop, CHUNK):
+                yield slice(start, min(start + CHUNK, piece.stop)), piece
 
     def culprit(self) -> str | None:
         """The name of the first parameter whose gradient is not finite."""
@@ -125,18 +169,17 @@ class FlatOptimizer:
     def __init__(self, rule: Rule, parameters: FlatParameters, use_kernel: bool = True) -> None:
         self.rule, self.parameters = rule, parameters
         self.kernel = kernel_of(rule, parameters.weights_P) if use_kernel else None
-        self.chunks = list(parameters.chunks())
+        self.pieces, self.chunks = list(parameters.pieces()), list(parameters.chunks())
         self.memory = [rule.init(parameters.weights_P[place]) for place, _ in self.chunks]
 
     @torch.no_grad()
     def update(self, gradients_P: Tensor, step: int, hyper: Mapping[str, float]) -> None:
         """One update with the given gradient; `step` counts from 1."""
         weights_P = self.parameters.weights_P
-        without_decay = {**hyper, "weight_decay": 0.0, "l2": 0.0}
+        own = {piece: piece.of(hyper) for piece in self.pieces}
         kernel = self.kernel if self.kernel and applies(hyper) else None
-        for number, (place, exempt) in enumerate(self.chunks):
-            weights, chosen = weights_P[place], without_decay if exempt else hyper
-            memory = self.memory[number]
+        for number, (place, piece) in enumerate(self.chunks):
+            weights, chosen, memory = weights_P[place], own[piece], self.memory[number]
             if kernel:
                 kernel(weights, gradients_P[place], memory, step, chosen)
                 continue

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from apoint.data import Split, Task
+from apoint.data.stored import prefetch
 from apoint.nn import cross_entropy
 
 BATCH = 512
@@ -57,6 +58,7 @@ def evaluate(
     with evaluating(model):
         for start in range(0, len(split), batch_size):
             x = prepare(split.inputs[start : start + batch_size].to(device))
+            prefetch(split.inputs, slice(start + batch_size, start + 2 * batch_size))
             y = split.targets[start : start + batch_size].to(device)
             outputs = model(x)
             total += float(loss(outputs, y).double().sum())

@@ -23,6 +23,9 @@ from apoint.engine.flat import FlatOptimizer, FlatParameters
 from apoint.engine.measure import METRICS
 from apoint.engine.stream import TrainingStream, extremes, scalar_schedule
 from apoint.errors import UnknownNameError, UsageError
+from apoint.models import load_weights
+from apoint.models.depth import layer_rates
+from apoint.models.weights.heads import is_head
 from apoint.nn import initialise
 from apoint.optim import exempt_from_decay
 from apoint.recipe import Recipe
@@ -120,7 +123,7 @@ def assemble(
     )
     horizon = _horizon(recipe, stream.steps_per_epoch)
     stream.disturb(recipe.deficits, recipe.augment, horizon)
-    parameters = FlatParameters(model, exempt_from_decay(model, recipe.exempt_from_decay))
+    parameters = flat_parameters(recipe, model)
     configured = registry("optimizer").build(_without_schedules(recipe.optimizer, "optimizer"))
     timeline = _timeline(recipe, model, configured.hyper, horizon)
     _check_early_stop(recipe, data)
@@ -140,6 +143,12 @@ def assemble(
         average_P=parameters.weights_P.clone() if recipe.average else None,
         average_buffers=_copied_buffers(model) if recipe.average else {},
     )
+
+
+def flat_parameters(recipe: Recipe, model: nn.Module) -> FlatParameters:
+    """The model's parameters in one buffer, with what the recipe says of their decay and their rates."""
+    rates = None if recipe.layer_decay is None else layer_rates(model, recipe.layer_decay)
+    return FlatParameters(model, exempt_from_decay(model, recipe.exempt_from_decay), rates)
 
 
 def real_buffers(model: nn.Module) -> dict[str, Tensor]:
@@ -198,7 +207,21 @@ def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Mod
         initialise(
             model, recipe.init, activation=activation, generator=streams.generator(init_seed, "init", 1)
         )
+    if recipe.weights is not None:
+        _take_weights(model, recipe, folder)
     return model
+
+
+def _take_weights(model: nn.Module, recipe: Recipe, folder: Path) -> None:
+    """Load the weights that training begins with; a head that is not in the file is the model's own."""
+    wanted = recipe.weights
+    assert wanted is not None
+    loaded = load_weights(model, custom.find(wanted.file, folder), layout=wanted.layout)
+    state = model.state_dict()
+    with torch.no_grad():
+        for name in loaded.left:
+            if is_head(name):
+                state[name].mul_(wanted.head_scale)
 
 
 def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any]) -> nn.Module:

@@ -10,6 +10,8 @@ from torch import Tensor
 from apoint.data import streams
 from apoint.engine.replica import Replica, real_buffers
 from apoint.errors import DivergedError
+from apoint.recipe import Average
+from apoint.units import Horizon
 
 
 class NonFiniteError(DivergedError):
@@ -73,9 +75,23 @@ def follow_average(replica: Replica, progress: float) -> None:
     average = replica.recipe.average
     if average is None or replica.average_P is None:
         return
-    started = progress >= average.begin.as_share(replica.horizon, "begin of average")
-    weight = 1 - average.decay if started else 1.0
+    weight = weight_in_average(average, replica.horizon, progress)
     replica.average_P.lerp_(replica.parameters.weights_P, weight)
     if replica.average_buffers:
         for name, buffer in real_buffers(replica.model).items():
             replica.average_buffers[name].lerp_(buffer, weight)
+
+
+def weight_in_average(average: Average, horizon: Horizon, progress: float) -> float:
+    """The weight 1 − d of the newest parameters in the moving average; 1 before it begins.
+
+    d is the recipe's decay; with a warm-up min(decay, (1 + t)/(10 + t)), where t counts the updates averaged
+    before this one: 0.1, 0.18, 0.25, … at first, and 0.999 after 8990 updates.
+    """
+    begin = average.begin.as_share(horizon, "begin of average")
+    if progress < begin:
+        return 1.0
+    if not average.warmup:
+        return 1 - average.decay
+    done = math.floor((progress - begin) * horizon.total_steps + 1e-6)  # a whole number but for rounding
+    return 1 - min(average.decay, (1 + done) / (10 + done))

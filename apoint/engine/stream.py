@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from apoint.data import Data, streams
+from apoint.data.stored import as_stored, prefetch
 from apoint.errors import UsageError
 from apoint.registry import registry
 from apoint.schedules import Schedule
 from apoint.units import Duration, Horizon
 
 SAMPLED_STEPS = 20_000
+BATCHES_AHEAD = 2
+"""Of images that are stored, so many batches are decoded while an update is computed."""
 
 
 class Preparation:
@@ -92,6 +95,7 @@ class TrainingStream:
         self.deficits: list[Deficit] = []
         self.augmentations: list[Callable[..., tuple[Tensor, Tensor]]] = []
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+        self._last_step: int | None = None
 
     def disturb(
         self, deficits: list[dict[str, Any]], augment: list[dict[str, Any]], horizon: Horizon
@@ -106,6 +110,7 @@ class TrainingStream:
                 )
         self.deficits = [_deficit(spec, horizon) for spec in deficits]
         self.augmentations = [registry("augmentation").build(spec) for spec in augment]
+        self._last_step = horizon.total_steps - 1
 
     def rehearse(self, index_B: Tensor) -> tuple[Tensor, Tensor]:
         """A batch with every deficit at full strength and every augmentation, to see that all of them fit."""
@@ -128,11 +133,19 @@ class TrainingStream:
         """Inputs and targets of some examples, disturbed, augmented, normalised, on the device."""
         train = self.data.train
         x, y = train.inputs.index_select(0, index_B), train.targets.index_select(0, index_B)
+        if as_stored(train.inputs) is not None:
+            self._ask_ahead(step)
         x, y = x.to(self.device), y.to(self.device)
         strengths = [deficit.strength_at(progress) for deficit in self.deficits]
         if self.augmentations or any(strengths):
             x, y = self._disturbed(x, y, index_B, step // self.steps_per_epoch, strengths)
         return self.prepare(x), y
+
+    def _ask_ahead(self, step: int) -> None:
+        """Let the images of the next updates be decoded meanwhile."""
+        for later in range(step + 1, step + 1 + BATCHES_AHEAD):
+            if self._last_step is None or later <= self._last_step:
+                prefetch(self.data.train.inputs, self.indices(later))
 
     def _disturbed(
         self, x: Tensor, y: Tensor, index_B: Tensor, epoch: int, strengths: list[float]

@@ -108,7 +108,7 @@ def _examples(replica: Replica, split: Split, seed: int) -> tuple[Tensor, Tensor
 
 
 def torch_optimizer(replica: Replica) -> torch.optim.Optimizer:
-    """The recipe's optimizer as one of PyTorch's kind, with the parameters exempt from decay in a group."""
+    """The recipe's optimizer as one of PyTorch's kind, with a group for each decay and learning rate."""
     recipe, model = replica.recipe, replica.model
     settings = {key: value for key, value in recipe.optimizer.items() if key != "name"}
     hyper = replica.timeline.hyper(0.0)
@@ -124,11 +124,16 @@ def torch_optimizer(replica: Replica) -> torch.optim.Optimizer:
     exempt = exempt_from_decay(model, recipe.exempt_from_decay)
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     plain: dict[str, float] = {key: 0.0 for key in ("weight_decay", "l2") if key in settings}
+    kinds = {slot.name: (slot.name in exempt, slot.rate) for slot in replica.parameters.slots}
     groups: list[dict[str, Any]] = [
-        {"params": [p for name, p in named.items() if name not in exempt]},
-        {"params": [p for name, p in named.items() if name in exempt], **plain},
+        {
+            "params": [parameter for name, parameter in named.items() if kinds[name] == (spared, rate)],
+            "lr": settings["lr"] * rate,
+            **(plain if spared else {}),
+        }
+        for spared, rate in sorted(set(kinds.values()))
     ]
-    return kind([group for group in groups if group["params"]], **settings)
+    return kind(groups, **settings)
 
 
 def _rules() -> list[type[RuleOptimizer]]:

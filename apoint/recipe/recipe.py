@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -21,7 +21,7 @@ from apoint.errors import UsageError
 from apoint.recipe.document import Document, document_from_text, read_document
 from apoint.recipe.measuring import resolve_probes
 from apoint.recipe.resolve import RecipeError, resolve
-from apoint.settings import Count, Length, Momentum, NonNegative, Positive, Share
+from apoint.settings import Count, Length, Momentum, NonNegative, NotTruth, Positive, Share
 from apoint.units import Duration
 
 STREAMS = ("init", "order", "augmentation", "dropout", "split")
@@ -48,6 +48,23 @@ class Average(Section):
     decay: Momentum = Field(0.999, description="How much of the average is kept at each update.")
     begin: Length = Field(
         Duration(0, "share"), description="When averaging begins; before, the average follows."
+    )
+    warmup: bool = Field(
+        False,
+        description="Whether less is kept at first, (1 + t)/(10 + t) after t updates if that is less than "
+        "decay, so that the average of a short run does not lag behind.",
+    )
+
+
+class Weights(Section):
+    """A file with the weights that training begins with."""
+
+    file: str = Field(description="A safetensors file or a state dict, relative to the recipe's folder.")
+    layout: str | None = Field(
+        None, description="Whose names it has, such as timm; by default those that fit best."
+    )
+    head_scale: NonNegative = Field(
+        1.0, description="What a head that is not in the file is multiplied by; 0 begins with equal classes."
     )
 
 
@@ -80,7 +97,11 @@ class Recipe(Section):
     augment: list[dict[str, Any]] = Field([], description="Augmentations of the training batches, in order.")
     model: dict[str, Any] = Field(description="The model and its settings, or {file: net.py, class: Net, …}.")
     init: dict[str, Any] | None = Field(
-        None, description="The initialisation; by default he, and as-built for a model from a file."
+        None,
+        description="The initialisation; by default he, and as-built where model or weights are from a file.",
+    )
+    weights: Weights | None = Field(
+        None, description="Weights to begin with, from a file in anyone's layout; none by default."
     )
     loss: dict[str, Any] = Field({"name": DEFAULTS["loss"]}, description="The loss.")
     optimizer: dict[str, Any] = Field(
@@ -88,6 +109,11 @@ class Recipe(Section):
     )
     exempt_from_decay: list[Exemption] = Field(
         ["bias", "norm"], description="Which parameters weight decay and L2 leave alone."
+    )
+    layer_decay: Annotated[float, NotTruth, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="What the learning rate is multiplied by from each layer to the one before it, 1 in the "
+        "head; residual blocks are layers. The same rate for all by default.",
     )
     schedule: dict[str, Any] = Field(
         {"name": DEFAULTS["schedule"]},
@@ -179,7 +205,8 @@ class Recipe(Section):
         if self.epochs is not None and self.steps is not None:
             raise RecipeError(("steps",), "give either epochs or steps, not both")
         if self.init is None:
-            spec = "as-built" if "file" in self.model else DEFAULTS["init"]
+            made_elsewhere = "file" in self.model or self.weights is not None
+            spec = "as-built" if made_elsewhere else DEFAULTS["init"]
             object.__setattr__(self, "init", resolve("init", spec, ("init",)))
         if self.accumulate > self.batch_size:
             raise RecipeError(
@@ -195,8 +222,16 @@ class Recipe(Section):
     # -- canonical form ---------------------------------------------------------------------------
 
     def canonical(self) -> dict[str, Any]:
-        """The plain values that define training: names of defaults, order and labels make no difference."""
+        """The plain values that define training: names of defaults, order and labels make no difference.
+
+        Settings younger than the first fingerprints are left out at their defaults, so that a recipe which
+        does not use them keeps the fingerprint, and the runs, that it had.
+        """
         values = self.model_dump(mode="json")
+        for section, name, default in _YOUNGER:
+            holder = values if section is None else values[section]
+            if holder is not None and holder[name] == default:
+                del holder[name]
         labels = ("name", "description", "probes")
         return {name: value for name, value in values.items() if name not in labels}
 
@@ -205,6 +240,14 @@ class Recipe(Section):
         """Twelve hexadecimal digits that stand for the canonical form."""
         text = json.dumps(self.canonical(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_YOUNGER: tuple[tuple[str | None, str, Any], ...] = (
+    (None, "layer_decay", None),
+    (None, "weights", None),
+    ("average", "warmup", False),
+)
+"""Settings added after recipes had fingerprints: the section, the name and the default."""
 
 
 class DataHandling(Section):
@@ -314,6 +357,6 @@ def _located(error: ValidationError, document: Document) -> str:
     if isinstance(cause, RecipeError):
         return f"{document.origin(cause.place)}: {cause}"
     place = tuple(first["loc"])
-    inner: dict[Any, type[Section]] = {"average": Average, "early_stop": EarlyStop}
+    inner: dict[Any, type[Section]] = {"average": Average, "early_stop": EarlyStop, "weights": Weights}
     known = inner.get(place[0] if place else None, Recipe).model_fields
     return f"{document.origin(place)}: {describe(first, known)}"

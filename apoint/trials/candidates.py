@@ -515,7 +515,8 @@ def _average(at: Situation) -> Changes | None:
 def _mix_up(at: Situation) -> Changes | None:
     fits = at.facts.kind in registry("augmentation")["mix-up"].traits["inputs"]
     soft = at.facts.task == "classification" and at.recipe.loss["name"] in ("cross-entropy", "brier")
-    return at.augmenting("mix-up") if fits and soft and not at.augmented_by("mix-up") else None
+    mixed = at.augmented_by("mix-up") or at.augmented_by("mix-or-cut")
+    return at.augmenting("mix-up") if fits and soft and not mixed else None
 
 
 @_change("input-noise", "K10", "answers that a little noise cannot change generalise better")

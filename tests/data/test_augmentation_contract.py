@@ -23,6 +23,7 @@ import apoint.data.augmentation
 from apoint.data.streams import Draw, key
 from apoint.errors import UsageError
 from apoint.registry import Ingredient, argument_descriptions, registry
+from tests.data.operations import OPERATION_REFERENCES
 
 KNOWN = {
     name: entry
@@ -49,11 +50,27 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"side": 5, "num_holes": 3, "fill": "zero", "probability": 0.2},
     ),
     "flip": ({"probability": 0.7, "direction": "both"}, {"probability": 0.2, "direction": "vertical"}),
+    "mix-or-cut": (
+        {"mix_alpha": 1.0, "cut_alpha": 0.7, "cut_share": 0.5, "per": "sample", "probability": 0.7},
+        {"mix_alpha": 0.3, "cut_alpha": 0.2, "cut_share": 0.2, "per": "batch", "probability": 0.2},
+    ),
     "mix-up": (
         {"alpha": 1.0, "per": "sample", "probability": 0.7},
         {"alpha": 0.3, "per": "batch", "probability": 0.2},
     ),
     "noise": ({"std": 0.3}, {"std": 0.1}),
+    "rand-augment": (
+        {"num_operations": 2, "magnitude": 7.0, "deviation": 1.5, "probability": 0.8},
+        {"num_operations": 3, "magnitude": 4.0, "deviation": 0.7, "probability": 0.5},
+    ),
+    "random-erasing": (
+        {"probability": 0.8, "smallest": 0.1, "largest": 0.4, "stretch": 3.0, "fill": "noise"},
+        {"probability": 0.4, "smallest": 0.2, "largest": 0.6, "stretch": 2.0, "fill": "zero"},
+    ),
+    "random-resized-crop": (
+        {"smallest": 0.1, "largest": 0.9, "stretch": 2.0},
+        {"smallest": 0.3, "largest": 1.0, "stretch": 1.2},
+    ),
     "signal-scale": ({"scale": 0.5}, {"scale": 0.2}),
     "signal-shift": ({"shift": 7, "edges": "zeros"}, {"shift": 3, "edges": "roll"}),
 }
@@ -151,8 +168,8 @@ def _mixing_numbers(draw: Draw, own: dict[str, Any], count: int) -> tuple[np.nda
     return partner, uniform, np.where(uniform[:, 1] < own["probability"], share, 1.0)
 
 
-def mix_up_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
-    partner, _, share = _mixing_numbers(draw, own, 2)
+def mix_up_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any], count: int = 2) -> Any:
+    partner, _, share = _mixing_numbers(draw, own, count)
     out_x, out_y = np.empty_like(x), np.empty_like(y)
     for i, j in enumerate(partner):
         out_x[i] = share[i] * x[i] + (1 - share[i]) * x[j]
@@ -160,8 +177,8 @@ def mix_up_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, An
     return out_x, out_y
 
 
-def cut_mix_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
-    partner, uniform, share = _mixing_numbers(draw, own, 4)
+def cut_mix_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any], count: int = 4) -> Any:
+    partner, uniform, share = _mixing_numbers(draw, own, count)
     height, width = x.shape[2:]
     out_x, out_y = x.copy(), np.empty_like(y)
     for i, j in enumerate(partner):
@@ -195,16 +212,20 @@ def colour_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, An
     return out, y
 
 
-def noise_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+def _hashed_words(draw: Draw, count: int) -> np.ndarray:
     golden, mask = np.uint64(0x9E3779B9), np.uint64(0xFFFFFFFF)
     start = (draw.uniform(2).double().numpy() * 2**24).astype(np.uint64) * golden & mask
-    place = np.arange(1, x[0].size + 1, dtype=np.uint64) * golden
+    place = np.arange(1, count + 1, dtype=np.uint64) * golden
     words = (start[:, :1] + place) & mask
     words = (words ^ words >> np.uint64(16)) * np.uint64(0x7FEB352D) & mask
     words ^= start[:, 1:]
     words = (words ^ words >> np.uint64(15)) * np.uint64(0x846CA68B) & mask
     words ^= words >> np.uint64(16)
-    signed = words.astype(np.uint32).view(np.int32) >> 8
+    return words
+
+
+def noise_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+    signed = _hashed_words(draw, x[0].size).astype(np.uint32).view(np.int32) >> 8
     normal = special.ndtri((signed + 0.5) / 2**24 + 0.5).reshape(x.shape)
     noisy = x + own["std"] * normal
     return np.clip(noisy, 0, 1) if x.ndim == 4 else noisy, y
@@ -225,6 +246,65 @@ def signal_scale_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[s
     return x * factor[:, None, None], y
 
 
+def boxes_reference(uniform: np.ndarray, own: dict[str, Any], size: tuple[int, int]) -> Any:
+    """The box of one sample, (top, left, height, width), or None if ten attempts were too large."""
+    height, width = size
+    for attempt in range(10):
+        area = (own["smallest"] + uniform[attempt] * (own["largest"] - own["smallest"])) * height * width
+        ratio = own["stretch"] ** (2 * uniform[10 + attempt] - 1)
+        wide, high = max(1, round(np.sqrt(area * ratio))), max(1, round(np.sqrt(area / ratio)))
+        if wide <= width and high <= height:
+            return int(uniform[20] * (height - high + 1)), int(uniform[21] * (width - wide + 1)), high, wide
+    return None
+
+
+def random_resized_crop_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+    size, out = (x.shape[2], x.shape[3]), np.empty_like(x)
+    for i, uniform in enumerate(draw.uniform(22).double().numpy()):
+        top, left, high, wide = boxes_reference(uniform, own, size) or (0, 0, *size)
+        part = torch.from_numpy(x[i : i + 1, :, top : top + high, left : left + wide].copy())
+        out[i] = torch.nn.functional.interpolate(part, size, mode="bilinear", align_corners=False)[0]
+    return out, y
+
+
+def random_erasing_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+    out = x.copy()
+    filling = _hashed_words(draw.child("fill"), x[0].size) >> np.uint64(8)
+    filling = (filling / 2**24).reshape(x.shape) if own["fill"] == "noise" else np.zeros_like(x)
+    for i, uniform in enumerate(draw.uniform(23).double().numpy()):
+        box = boxes_reference(uniform[1:], own, (x.shape[2], x.shape[3]))
+        if box is not None and uniform[0] < own["probability"]:
+            rows, columns = slice(box[0], box[0] + box[2]), slice(box[1], box[1] + box[3])
+            out[i, :, rows, columns] = filling[i, :, rows, columns]
+    return out, y
+
+
+def mix_or_cut_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+    """For each sample what mix-up or cut-mix would have made of it."""
+    _, uniform, _ = _mixing_numbers(draw, {**own, "alpha": own["mix_alpha"]}, 5)
+    outcomes = [
+        reference(x, y, draw, {**own, "alpha": own[alpha]}, 5)
+        for reference, alpha in ((mix_up_reference, "mix_alpha"), (cut_mix_reference, "cut_alpha"))
+    ]
+    out_x, out_y = np.empty_like(x), np.empty_like(y)
+    for i, numbers in enumerate(uniform):
+        chosen = outcomes[int(numbers[4] < own["cut_share"])]
+        out_x[i], out_y[i] = chosen[0][i], chosen[1][i]
+    return out_x, out_y
+
+
+def rand_augment_reference(x: np.ndarray, y: np.ndarray, draw: Draw, own: dict[str, Any]) -> Any:
+    times, out = own["num_operations"], x.copy()
+    uniform, normal = draw.uniform(times, 3).double().numpy(), draw.normal(times).double().numpy()
+    for i in range(len(x)):
+        for chance, straying in zip(uniform[i], normal[i], strict=True):
+            level = np.clip((own["magnitude"] + own["deviation"] * straying) / 10, 0, 1)
+            if chance[2] < own["probability"]:
+                operation = list(OPERATION_REFERENCES.values())[int(chance[0] * 15)]
+                out[i] = np.clip(operation(out[i], -level if chance[1] < 0.5 else level), 0, 1)
+    return out, y
+
+
 REFERENCES = {
     "affine": affine_reference,
     "colour-jitter": colour_reference,
@@ -232,15 +312,19 @@ REFERENCES = {
     "cut-mix": cut_mix_reference,
     "cut-out": cut_out_reference,
     "flip": flip_reference,
+    "mix-or-cut": mix_or_cut_reference,
     "mix-up": mix_up_reference,
     "noise": noise_reference,
+    "rand-augment": rand_augment_reference,
+    "random-erasing": random_erasing_reference,
+    "random-resized-crop": random_resized_crop_reference,
     "signal-scale": signal_scale_reference,
     "signal-shift": signal_shift_reference,
 }
 # In float64 the only differences are the draws' float32 arithmetic (2⁻²⁴ relative), except: the Beta table
 # is linear between 4097 points, and Pillow rounds to whole grey levels after each of three steps, which the
 # turn of the hue then passes on.
-TOLERANCES = {"mix-up": 2e-3, "cut-mix": 1e-6, "colour-jitter": 6 / 255, "noise": 1e-5}
+TOLERANCES = {"mix-or-cut": 2e-3, "mix-up": 2e-3, "cut-mix": 1e-6, "colour-jitter": 6 / 255, "noise": 1e-5}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -30,6 +30,7 @@ FACTS = {
     "mnist-1d": Facts("signal", "classification", (1, 40), 10),
     "python-docs": Facts("tokens", "language", (64,), 90),
     "cifar-10": Facts("image", "classification", (3, 32, 32), 10),
+    "image-folder": Facts("image", "classification", (3, 224, 224), 1000),
     "fashion-mnist": Facts("image", "classification", (1, 28, 28), 10),
     "procedural": Facts("image", "classification", (3, 16, 16), 4),
     "spirals": Facts("vector", "classification", (2,), 2),

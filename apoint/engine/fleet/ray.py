@@ -459,8 +459,7 @@ def _leave_marker(root: Path) -> str:
 def _named_files(group: Group) -> dict[str, bytes]:
     """The user's files that the recipe names, as it names them, with their content."""
     task = group.tasks[0]
-    sections = (task.recipe.model, task.recipe.data)
-    names = [section["file"] for section in sections if "file" in section]
+    names = custom.named_files(task.recipe.canonical())
     return {name: custom.find(name, task.document.folder).read_bytes() for name in names}
 
 

@@ -13,6 +13,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from apoint.data.stored import as_stored
 from apoint.engine.replica import Replica
 from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stream import extremes
@@ -33,6 +34,11 @@ def check_alike(replicas: Sequence[Replica]) -> None:
     first = replicas[0]
     if any(name != "budget" for replica in replicas for name in replica.recipe.probes):
         raise CannotStackError("probes look at one model at a time")
+    if any(as_stored(split.inputs) is not None for split in first.data.splits.values()):
+        raise CannotStackError(
+            "their images are decoded as they are needed, each replica in its own order; with memory: all "
+            "they can be stacked"
+        )
     _check_drops(first)
     for other in replicas[1:]:
         _check_recipes(first, other)

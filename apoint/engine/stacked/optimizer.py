@@ -12,20 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apoint.engine.flat import CHUNK
+from apoint.engine.flat import CHUNK, Piece
 from apoint.engine.native import Kernel, applies, kernel_of
 from apoint.engine.stacked.parameters import Parts, StackedParameters
 from apoint.optim import Rule
 
 Hyper = Mapping[str, Any]
-_WITHOUT_DECAY = {"weight_decay": 0.0, "l2": 0.0}
 
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of one part that stays in the cache: rows of it, and columns if a row alone is too long."""
+    """A share of one piece that stays in the cache: rows of it, and columns if a row alone is too long."""
 
-    exempt: bool
+    piece: Piece
     rows: slice
     columns: slice
 
@@ -44,10 +43,25 @@ class StackedOptimizer:
         self._begin()
 
     def _begin(self) -> None:
-        # A kernel passes over the memory once, so that blocks would only cost it calls.
-        size = CHUNK if self.kernel is None else max(part.numel() for part in self.parameters.weights)
-        self.blocks = list(_blocks(self.parameters.weights, size))
+        self.blocks = [block for piece in self.parameters.pieces for block in self._blocks(piece)]
         self.memory = [self.rule.init(_piece(self.parameters.weights, block)) for block in self.blocks]
+
+    def _blocks(self, piece: Piece) -> Iterator[Block]:
+        """A piece in blocks.
+
+        A kernel passes over the memory once, so that blocks would only cost it calls; but it takes its
+        tensors for contiguous, which several rows of a piece are only if the piece is a whole part.
+        """
+        num_rows, start = self.parameters.num_replicas, piece.start - self.parameters.boundary * piece.exempt
+        length, whole = piece.stop - piece.start, self.parameters.weights[piece.exempt].shape[1]
+        height = max(1, CHUNK // length)
+        if self.kernel is not None:
+            height = num_rows if length == whole else 1
+        width = length if height > 1 or self.kernel is not None else CHUNK
+        for first in range(0, num_rows, height):
+            for column in range(start, start + length, width):
+                columns = slice(column, min(column + width, start + length))
+                yield Block(piece, slice(first, min(first + height, num_rows)), columns)
 
     def update(self, gradients: Parts, step: int, hypers: Sequence[Hyper]) -> None:
         """One update; `step` counts from 1, and `hypers` holds each replica's hyper-parameters, in order.
@@ -57,9 +71,7 @@ class StackedOptimizer:
         for number, block in enumerate(self.blocks):
             weights, gradient = _piece(self.parameters.weights, block), _piece(gradients, block)
             own = hypers if len(hypers) == 1 else hypers[block.rows]
-            if block.exempt:
-                own = [{**hyper, **_WITHOUT_DECAY} for hyper in own]
-            self._update(number, weights, gradient, step, own)
+            self._update(number, weights, gradient, step, [block.piece.of(hyper) for hyper in own])
 
     def _update(
         self, number: int, weights: Tensor, gradient: Tensor, step: int, hypers: Sequence[Hyper]
@@ -102,20 +114,8 @@ class StackedOptimizer:
                 memory[slot] = _piece(parts, block).clone()
 
 
-def _blocks(parts: Parts, size: int) -> Iterator[Block]:
-    for exempt, part in ((False, parts[0]), (True, parts[1])):
-        num_rows, length = part.shape
-        if length == 0:
-            continue
-        height = max(1, size // length)
-        for first in range(0, num_rows, height):
-            for start in range(0, length, length if height > 1 else size):
-                end = length if height > 1 else min(start + size, length)
-                yield Block(exempt, slice(first, min(first + height, num_rows)), slice(start, end))
-
-
 def _piece(parts: Parts, block: Block) -> Tensor:
-    return parts[block.exempt][block.rows, block.columns]
+    return parts[block.piece.exempt][block.rows, block.columns]
 
 
 def _row_by_row(

@@ -25,12 +25,14 @@ class StackedParameters:
     Attributes:
         weights: The parameters.
         gradients: Their gradients.
+        pieces: The stretches of one replica's flat buffer that are updated alike.
         leaves: The parameters by name, [R, *shape], each a view that autograd takes for a variable.
     """
 
     def __init__(self, replicas: Sequence[FlatParameters]) -> None:
         first = replicas[0]
         self.slots, self.boundary = first.slots, first.boundary
+        self.pieces = list(first.pieces())
         self.weights = self.split(torch.stack([one.weights_P for one in replicas]))
         self._prepare()
 

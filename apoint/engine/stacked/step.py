@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apoint.engine.stacked.parameters import Parts
 from apoint.engine.stacked.stack import Stack
-from apoint.engine.step import NonFiniteError
+from apoint.engine.step import NonFiniteError, weight_in_average
 from apoint.optim import clipping
 
 
@@ -107,8 +107,7 @@ def follow_average(stack: Stack, progress: float) -> None:
     average = first.recipe.average
     if average is None or stack.average is None:
         return
-    started = progress >= average.begin.as_share(first.horizon, "begin of average")
-    weight = 1 - average.decay if started else 1.0
+    weight = weight_in_average(average, first.horizon, progress)
     for mine, weights in zip(stack.average, stack.parameters.weights, strict=True):
         mine.lerp_(weights, weight)
     buffers = stack.model.buffers(real=True) if stack.average_buffers else {}

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from apoint.data import Data, load
 from apoint.engine import Replica, assemble, training_step
-from apoint.engine.flat import FlatOptimizer, FlatParameters
-from apoint.engine.replica import real_buffers
+from apoint.engine.flat import FlatOptimizer
+from apoint.engine.replica import flat_parameters, real_buffers
 from apoint.engine.stacked import Stack, stacked_step
-from apoint.optim import exempt_from_decay
 from apoint.recipe import load_recipe
 
 STEPS = 8
@@ -145,8 +144,7 @@ _LOADED: dict[str, Data] = {}
 def doubled(replica: Replica) -> Replica:
     """A replica in float64, where rounding is small enough to see anything else."""
     replica.model.double()
-    exempt = exempt_from_decay(replica.model, replica.recipe.exempt_from_decay)
-    replica.parameters = FlatParameters(replica.model, exempt)
+    replica.parameters = flat_parameters(replica.recipe, replica.model)
     replica.optimizer = FlatOptimizer(replica.optimizer.rule, replica.parameters)
     prepare = replica.stream.prepare
     if not prepare.tokens:
