@@ -15,6 +15,7 @@ from apoint.data import (
     mnist1d,
     npz,
     procedural,
+    shards,
     splits,
     streams,
     tables,
@@ -27,6 +28,7 @@ from apoint.data.core import Data, Facts, Kind, Source, Split, Task
 from apoint.data.fetching import FetchError, fetch
 from apoint.data.listing import Entry, Report, catalogue, check
 from apoint.data.loading import BY_EXTENSION, assemble, load
+from apoint.data.stored import StoredImages
 from apoint.data.toys import Teacher, make_teacher
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Report",
     "Source",
     "Split",
+    "StoredImages",
     "Task",
     "Teacher",
     "as_data",
@@ -61,6 +64,7 @@ __all__ = [
     "mnist1d",
     "npz",
     "procedural",
+    "shards",
     "splits",
     "streams",
     "tables",

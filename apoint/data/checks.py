@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from apoint.data.core import Data, Facts, Source, Split
+from apoint.data.stored import as_stored
 from apoint.errors import UsageError
 
 IMBALANCE_WORTH_TELLING = 3.0
@@ -109,7 +110,11 @@ def examine(data: Data) -> list[str]:
         notes += _not_finite(name, split)
     if data.facts.task == "classification":
         notes += _balance(data.facts, data.train)
-    if data.facts.kind != "tokens":
+    if as_stored(data.train.inputs) is not None:
+        notes.append(
+            "train: images that also occur in other parts were not looked for, as all would be decoded"
+        )
+    elif data.facts.kind != "tokens":
         notes += _constant(data.facts.kind, data.train)
         notes += _shared_rows(data)
     return notes

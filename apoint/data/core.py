@@ -2,7 +2,8 @@
 
 A dataset's builder returns a `Source`: tensors as they were read, before anything is split off. From it
 `apoint.data.load` makes a `Data`: splits, the numbers that normalise them, a fingerprint and the notes of
-the checks. Everything is held in memory as tensors; images stay `uint8` until the batch.
+the checks. Everything is held in memory as tensors; images stay `uint8` until the batch. Images that do not
+fit into memory are `apoint.data.stored.StoredImages` in the place of a tensor.
 
 Dimension letters: N samples, C channels, H height, W width, L length, F features, T tokens.
 """
@@ -16,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from apoint.data.stored import as_stored
 from apoint.errors import UsageError
 
 Kind = Literal["vector", "signal", "image", "tokens"]
@@ -64,7 +66,8 @@ class Split:
 
     Attributes:
         inputs: uint8 or float32 [N, C, H, W] for images, float32 [N, C, L] for signals, float32 [N, F] for
-            vectors, int64 [N, T] for tokens.
+            vectors, int64 [N, T] for tokens. Stored images stand in for a tensor: indices, slices,
+            `index_select`, `to` and torch's functions work on them.
         targets: int64 [N] for classes, float32 [N, D] for regression, int64 [N, T] for language.
     """
 
@@ -119,7 +122,8 @@ class Data:
         validation: The samples for choices made during training, if any.
         mean: What `normalise` subtracts: per channel (images in [0, 1], signals) or per feature (vectors).
         std: What `normalise` divides by.
-        fingerprint: The beginning of the SHA-256 over all tensors, their shapes and types.
+        fingerprint: The beginning of the SHA-256 over all tensors, their shapes and types; of stored images
+            over their index (names, sizes, places) and not over the pixels.
         notes: What the checks found, in plain words.
     """
 
@@ -154,7 +158,8 @@ def fingerprint(splits: dict[str, Split], length: int = 16) -> str:
     """The first hexadecimal digits of the SHA-256 over the splits' tensors, shapes and types.
 
     Windows that share memory (`Tensor.unfold`) are hashed as the memory that they look at and their strides,
-    so that a corpus costs its text and not each character once per window.
+    so that a corpus costs its text and not each character once per window. Stored images are hashed by their
+    index: names and sizes of the files, not when they were changed, and how they are decoded.
     """
     digest = hashlib.sha256()
     for name, split in splits.items():
@@ -165,6 +170,10 @@ def fingerprint(splits: dict[str, Split], length: int = 16) -> str:
 
 
 def _hash_tensor(digest: hashlib._Hash, tensor: Tensor) -> None:
+    stored = as_stored(tensor)
+    if stored is not None:
+        digest.update(stored.digest())
+        return
     if not tensor.numel():
         return
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

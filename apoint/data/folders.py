@@ -8,64 +8,97 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
 from apoint.data.locate import resolve
+from apoint.data.pixels import EXTENSIONS, Colour, Decoding, Pixels
+from apoint.data.stored import Names, StoredImages, as_stored, digest_of, in_gigabytes
 from apoint.errors import UsageError
 from apoint.registry import register
 from apoint.settings import Count
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+Memory = Literal["auto", "all", "lazy"]
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+IN_MEMORY_BYTES = 1 << 31
+"""With `memory: auto`, images that take more than this are decoded as they are needed."""
 _VALIDATION = ("val", "valid", "validation")
-_DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How to read an image: what to make of its size and its colours."""
+class FolderImages:
+    """Image files below a folder, by number; see `stored.ImageFiles`."""
 
-    size: int | None
-    mode: str  # Pillow's word: RGB or L
+    def __init__(self, folder: Path, paths: Sequence[Path], decoding: Decoding) -> None:
+        self.folder, self.decoding = str(folder), decoding
+        self.names = Names([str(path.relative_to(folder)) for path in paths])
+        self.sizes = torch.tensor([path.stat().st_size for path in paths])
 
-    def __call__(self, path: Path) -> npt.NDArray[np.uint8]:
-        """The image as bytes [C, H, W]; raises a `UsageError` that names the file."""
-        from PIL import Image, ImageOps
+    def __len__(self) -> int:
+        return len(self.names)
 
-        try:
-            with Image.open(path) as opened:
-                if opened.mode in _DEEP_MODES:
-                    raise UsageError(
-                        f"{path}: the image has more than 8 bits a channel (mode {opened.mode}), which bytes "
-                        "cannot hold; convert it to 8 bits first"
-                    )
-                image = _flat(ImageOps.exif_transpose(opened)).convert(self.mode)
-        except UsageError:
-            raise
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image, (C, H, W): given by the settings, or that of the first."""
+        size, channels = self.decoding.size, 3 if self.decoding.colour == "rgb" else 1
+        return self._decoded(0).shape if size is None else (channels, size, size)
+
+    def name(self, place: int) -> str:
+        """The file's path."""
+        return str(Path(self.folder, self.names[place]))
+
+    def read(self, place: int) -> Pixels:
+        """The pixels [C, H, W] of an image."""
+        pixels = self._decoded(place)
+        if pixels.shape != self.shape:
             raise UsageError(
-                f"{path}: the image cannot be read ({str(error) or type(error).__name__}); replace or remove "
-                "the file"
-            ) from None
-        if self.size is not None and image.size != (self.size, self.size):
-            image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
-        pixels: npt.NDArray[np.uint8] = np.asarray(image, dtype=np.uint8)
-        return pixels[None] if self.mode == "L" else pixels.transpose(2, 0, 1)
+                f"{self.name(place)}: the image is {pixels.shape[2]} × {pixels.shape[1]} pixels, "
+                f"{Path(self.names[0]).name} is {self.shape[2]} × {self.shape[1]}; set size to bring all to "
+                "one size"
+            )
+        return pixels
+
+    def _decoded(self, place: int) -> Pixels:
+        return self.decoding(Path(self.name(place)), self.name(place))
+
+    def tensors(self) -> list[Tensor]:
+        """The index."""
+        return [self.names.text, self.names.ends, self.sizes]
+
+    def digest(self) -> bytes:
+        """Names and sizes of all files, and how they are decoded."""
+        return digest_of(repr(self.decoding), *self.tensors())
 
 
-def _flat(image: Image) -> Image:
-    """A palette with transparency spelled out, without which Pillow would guess."""
-    return image.convert("RGBA") if "transparency" in image.info else image
+def held(splits: dict[str, Split], memory: Memory, where: str, notes: list[str]) -> dict[str, Split]:
+    """Splits of stored images, decoded into memory if that is asked for or, with `auto`, if they are few.
+
+    Args:
+        splits: The parts, with stored images.
+        memory: What the user wants.
+        where: What a note begins with.
+        notes: Gets what was decided.
+    """
+    total = sum(split.inputs.numel() for split in splits.values())
+    if memory == "lazy" or (memory == "auto" and total > IN_MEMORY_BYTES):
+        count = sum(len(split) for split in splits.values())
+        more = f", more than {in_gigabytes(IN_MEMORY_BYTES)}" if memory == "auto" else ""
+        notes.append(
+            f"{where}: {count} images would take {in_gigabytes(total)} of memory{more}; they are decoded as "
+            "they are needed"
+        )
+        return splits
+    decoded = {}
+    for name, split in splits.items():
+        stored = as_stored(split.inputs)
+        assert stored is not None
+        decoded[name] = Split(stored.tensor(most_bytes=total), split.targets)
+        stored.decoder.close()
+    return decoded
 
 
 def _directories(folder: Path) -> list[Path]:
@@ -106,37 +139,20 @@ def _listing(folder: Path, classes: Sequence[str], notes: list[str]) -> list[tup
                 f"{entry}: the class folder holds no image ({', '.join(EXTENSIONS)}); add some or remove the "
                 "folder"
             )
-        found += [(image, classes.index(entry.name)) for image in images]
+        label = classes.index(entry.name)
+        found += [(image, label) for image in images]
     if strangers:
         notes.append(f"{folder}: {strangers} files without an image's extension were left out")
     return found
 
 
-def _read(listing: list[tuple[Path, int]], reading: _Reading) -> Split:
-    first = reading(listing[0][0])
-    pixels = np.empty((len(listing), *first.shape), dtype=np.uint8)
-
-    def put(row: int) -> None:
-        path = listing[row][0]
-        image = reading(path)
-        if image.shape != first.shape:
-            raise UsageError(
-                f"{path}: the image is {image.shape[2]} × {image.shape[1]} pixels, {listing[0][0].name} is "
-                f"{first.shape[2]} × {first.shape[1]}; set size to bring all to one size"
-            )
-        pixels[row] = image
-
-    with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
-        try:
-            list(pool.map(put, range(len(listing))))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+def _split(folder: Path, listing: list[tuple[Path, int]], decoding: Decoding) -> Split:
+    files = FolderImages(folder, [path for path, _ in listing], decoding)
     labels = torch.tensor([label for _, label in listing], dtype=torch.int64)
-    return Split(torch.from_numpy(pixels), labels)
+    return Split(StoredImages.of(files).inputs, labels)
 
 
-def _parts(folder: Path) -> dict[str, Path]:
+def named_parts(folder: Path) -> dict[str, Path]:
     """The folders of the parts: train and what is beside it, or the folder itself."""
     if not (folder / "train").is_dir():
         return {"train": folder}
@@ -156,20 +172,24 @@ def image_folder(
     *,
     path: str,
     size: Count | None = None,
-    colour: Literal["rgb", "gray"] = "rgb",
+    colour: Colour = "rgb",
+    memory: Memory = "auto",
 ) -> Source:
     """A folder of images, one class per directory, with Pillow.
 
     For photographs of one's own. The classes are the directories' names in order. If the folder has a `train`
     directory, classes are looked for in it, and in `test` and `val` beside it; `val` alone serves as the test
     part. Images are turned upright by their EXIF orientation, which torchvision's `ImageFolder` does not do,
-    and held in memory as bytes.
+    and held in memory as bytes, or decoded as they are needed. With `size`, a JPEG of four times that size or
+    more is decoded at a reduced size first, never below twice what is asked for.
 
     Args:
         path: The folder.
         size: Bring every image to size × size: the shorter side is fitted, the longer one cropped at the
             centre; without it all images must have one size already.
         colour: `rgb` for three channels, `gray` for one.
+        memory: `all` holds the decoded images in memory, `lazy` decodes them as they are needed; `auto` takes
+            the second for more than 2 GiB.
 
     Reference: `torchvision.datasets.ImageFolder`, for the layout.
     """
@@ -177,18 +197,21 @@ def image_folder(
     if not folder.is_dir():
         raise UsageError(f"{folder}: expected a folder with a folder for each class, this is a file")
     notes: list[str] = []
-    reading = _Reading(size, "RGB" if colour == "rgb" else "L")
-    parts = _parts(folder)
+    decoding = Decoding(size, colour)
+    parts = named_parts(folder)
     classes = _classes(parts["train"])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what Pillow only warns of, such as a huge image, is damage here
-        read = {name: _read(_listing(place, classes, notes), reading) for name, place in parts.items()}
-    shape = tuple(read["train"].inputs.shape[1:])
-    for name, split in read.items():
-        if tuple(split.inputs.shape[1:]) != shape:
-            raise UsageError(
-                f"{parts[name]}: images are of shape {tuple(split.inputs.shape[1:])}, those for training of "
-                f"{shape}; set size to bring all to one size"
-            )
+        warnings.simplefilter("error")  # what Pillow only warns of, such as a damaged header, is damage here
+        read = {
+            name: _split(place, _listing(place, classes, notes), decoding) for name, place in parts.items()
+        }
+        shape = tuple(read["train"].inputs.shape[1:])
+        for name, split in read.items():
+            if tuple(split.inputs.shape[1:]) != shape:
+                raise UsageError(
+                    f"{parts[name]}: images are of shape {tuple(split.inputs.shape[1:])}, those for training "
+                    f"of {shape}; set size to bring all to one size"
+                )
+        read = held(read, memory, str(folder), notes)
     facts = Facts("image", "classification", shape, len(classes), classes)
     return Source(facts, read["train"], read.get("test"), read.get("validation"), notes=notes)

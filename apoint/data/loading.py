@@ -29,7 +29,9 @@ from torch import Tensor
 
 from apoint.data import checks, splits
 from apoint.data.core import Data, Source, Split, fingerprint
-from apoint.data.locate import resolve
+from apoint.data.locate import resolve, resolve_all
+from apoint.data.stored import StoredImages, as_stored, tensors_behind
+from apoint.data.streams import generator
 from apoint.errors import UnknownNameError, UsageError
 from apoint.registry import registry, split_spec
 
@@ -42,7 +44,10 @@ BY_EXTENSION = {
     ".npz": "npz",
     ".txt": "text",
     ".md": "text",
+    ".tar": "tar-shards",
 }
+MOST_SAMPLED = 10_000
+"""Of more stored images, mean and deviation are those of so many, drawn at random by a fixed seed."""
 
 
 def load(
@@ -83,6 +88,8 @@ def _named(spec: str | Mapping[str, Any], root: Path | None) -> str | Mapping[st
     extension = Path(spec).suffix.lower()
     if not extension and "/" not in spec and not Path(spec).is_dir():
         raise UnknownNameError("dataset", spec, registry("dataset"))
+    if extension == ".tar":
+        return {"name": BY_EXTENSION[extension], "path": spec}  # it may stand for many
     path = resolve(spec, root)
     if path.is_dir():
         return {"name": "image-folder", "path": str(path)}
@@ -150,8 +157,12 @@ class Origin:
         if self._searches:
             parts += [self.root, os.getcwd(), os.environ.get("APOINT_DATA")]
         paths = [self.settings.get(setting) for setting in ("path", "test_path")]
-        parts += [_stamp(resolve(path, self.root)) for path in paths if path]
+        parts += [_stamp(file) for path in paths if path for file in self._files(path)]
         return json.dumps(parts, sort_keys=True, default=str)
+
+    def _files(self, path: str) -> list[Path]:
+        has_patterns = registry("dataset")[self.name].traits.get("patterns", False)
+        return resolve_all(path, self.root) if has_patterns else [resolve(path, self.root)]
 
 
 def _stamp(path: Path) -> str:
@@ -236,9 +247,14 @@ def keeping(kept: Kept) -> Iterator[Kept]:
 
 
 def tensors_of(value: Source | Data) -> list[Tensor]:
-    """The inputs and targets of all splits."""
+    """The inputs and targets of all splits, or what stands behind inputs that are stored elsewhere."""
     splits = (value.train, value.validation, value.test)
-    return [tensor for split in splits if split is not None for tensor in (split.inputs, split.targets)]
+    return [
+        tensor
+        for split in splits
+        if split is not None
+        for tensor in (*tensors_behind(split.inputs), split.targets)
+    ]
 
 
 def seed_matters(source: Source, handling: Handling) -> bool:
@@ -267,9 +283,11 @@ def assemble(
     if source.fill_missing:
         parts, filled = _filled(parts)
         notes += filled
-    mean, std = moments(parts["train"].inputs) if source.facts.kind != "tokens" else _identity(1)
-    if not normalise:
-        mean, std = _identity(len(mean))
+    inputs = parts["train"].inputs
+    if source.facts.kind == "tokens" or not normalise:
+        mean, std = _identity(1 if source.facts.kind == "tokens" else inputs.shape[1])
+    else:
+        mean, std = moments(inputs)
     data = Data(
         facts=source.facts,
         train=parts["train"],
@@ -281,6 +299,11 @@ def assemble(
         notes=notes,
     )
     data.notes += checks.examine(data)
+    if normalise and as_stored(inputs) is not None and len(inputs) > MOST_SAMPLED:
+        data.notes.append(
+            f"train: mean and deviation are those of {MOST_SAMPLED} of the {len(inputs)} images, drawn at "
+            "random by a fixed seed"
+        )
     return data
 
 
@@ -293,6 +316,7 @@ def moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
     Bytes are counted as numbers in [0, 1], with whole-number sums, so that the result is the same on any
     number of threads. A feature that does not change gets the deviation 1: it is centred and not blown up.
+    Of stored images at most `MOST_SAMPLED` are read.
     """
     mean, variance = _byte_moments(inputs) if inputs.dtype == torch.uint8 else _float_moments(inputs)
     std = variance.clamp_min(0).sqrt()
@@ -303,12 +327,25 @@ def moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
 def _byte_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """From how often each byte occurs: exact, and faster than arithmetic on every pixel."""
     value = torch.arange(256, dtype=torch.float64) / 255
-    channels = range(inputs.shape[1])
-    counts = [torch.bincount(inputs[:, channel].flatten(), minlength=256) for channel in channels]
-    share_CV = torch.stack(counts).double() * (inputs.shape[1] / inputs.numel())
+    stored = as_stored(inputs)
+    pieces = sampled(stored).pieces() if stored is not None else [inputs]
+    counts_CV = torch.zeros(inputs.shape[1], 256, dtype=torch.int64)
+    for piece in pieces:
+        for channel, counts_V in enumerate(counts_CV):
+            counts_V += torch.bincount(piece[:, channel].flatten(), minlength=256)
+    share_CV = counts_CV.double() * (inputs.shape[1] / int(counts_CV.sum()))
     mean = (share_CV * value).sum(1)
     variance = (share_CV * (value - mean[:, None]).square()).sum(1)
     return mean, variance
+
+
+def sampled(images: StoredImages) -> StoredImages:
+    """The images that mean and deviation are computed from: all, or `MOST_SAMPLED` drawn at random."""
+    if len(images) <= MOST_SAMPLED:
+        return images
+    drawn = torch.randperm(len(images), generator=generator(0, "moments", len(images)))
+    chosen: StoredImages = images[drawn[:MOST_SAMPLED].sort().values]
+    return chosen
 
 
 def _float_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,17 +3,25 @@
 The order: the `root` that was given, `$APOINT_DATA`, apoint's own cache (where `fetch` puts things), the
 folders that torchvision users have (`./data`, `~/data`), and `/usr/share/datasets`, where Debian's packages
 put theirs.
+
+A path that stands for many files is spelled with braces and the shell's signs: `train-{000000..001281}.tar`,
+`{train,extra}-*.tar`.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from apoint.errors import UsageError
 
 SYSTEM = Path("/usr/share/datasets")
+MOST_FILES = 1_000_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d{1,12})\.\.(\d{1,12})")
 
 
 def cache() -> Path:
@@ -63,9 +71,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 def resolve(path: str, root: Path | None = None) -> Path:
     """A path that a recipe names: as it stands, else under `root`, else under `$APOINT_DATA`."""
     plain = Path(path).expanduser()
-    bases = [root] if root is not None else []
-    if os.environ.get("APOINT_DATA"):
-        bases.append(store(None))
+    bases = _bases(root)
     for candidate in (plain, *(base / plain for base in bases)):
         if candidate.exists():
             return candidate
@@ -74,6 +80,64 @@ def resolve(path: str, root: Path | None = None) -> Path:
         f"{path}: there is no such file or folder{'' if plain.is_absolute() else looked}; correct the path "
         "or set --data-root"
     )
+
+
+def _bases(root: Path | None) -> list[Path]:
+    """The folders that a path may be relative to, beside the current one."""
+    bases = [root] if root is not None else []
+    return [*bases, store(None)] if os.environ.get("APOINT_DATA") else bases
+
+
+def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
+    """The files that a path with braces or `*?[]` names, in order, looked for where `resolve` looks.
+
+    Every file that the braces spell out must be there; of the shell's signs at least one file.
+    """
+    spelled = spell_out(pattern)
+    if spelled == [pattern] and not glob.has_magic(pattern):
+        return [resolve(pattern, root)]
+    for base in (Path(), *_bases(root)):
+        found = [_matches(str(base / Path(name).expanduser())) for name in spelled]
+        absent = [name for name, paths in zip(spelled, found, strict=True) if not paths]
+        if len(absent) == len(spelled):
+            continue
+        if absent:
+            raise UsageError(
+                f"{absent[0]}: there is no such file, and {pattern!r} asks for it ({len(absent)} of "
+                f"{len(spelled)} are missing); fetch it or correct the path"
+            )
+        return list(dict.fromkeys(path for paths in found for path in paths))
+    return [
+        resolve(pattern, root)
+    ]  # it may be a plain name with such signs in it; else this says what is wrong
+
+
+def _matches(path: str) -> list[Path]:
+    if not glob.has_magic(path) or os.path.exists(path):
+        return [Path(path)] if os.path.exists(path) else []
+    return [Path(found) for found in sorted(glob.glob(path))]
+
+
+def spell_out(pattern: str) -> list[str]:
+    """The names that braces stand for: `{a,b}` for each word, `{08..11}` for each number, digits kept."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        return [pattern]
+    numbers = _RANGE.fullmatch(found[1])
+    if numbers is not None:
+        first, last = int(numbers[1]), int(numbers[2])
+        if not first <= last < first + MOST_FILES:
+            raise UsageError(
+                f"{pattern}: {found[0]} must count upwards over at most {MOST_FILES} numbers; correct the "
+                "path"
+            )
+        words = [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
+    else:
+        words = found[1].split(",")
+    rest = spell_out(pattern[found.end() :])
+    if len(words) * len(rest) > MOST_FILES:
+        raise UsageError(f"{pattern}: the braces stand for more than {MOST_FILES} files; correct the path")
+    return [f"{pattern[: found.start()]}{word}{end}" for word in words for end in rest]
 
 
 def missing(name: str, root: Path | None = None) -> UsageError:

@@ -73,6 +73,7 @@ def char_transformer(
     dropout: Rate = 0.0,
     stochastic_depth: Rate = 0.0,
     stochastic_depth_mode: Mode = "batch",
+    layer_scale: Positive | None = None,
     tied: bool = True,
     positional: Positional = "learned",
 ) -> CharTransformer:
@@ -93,6 +94,7 @@ def char_transformer(
         dropout: The probability of dropping an embedded, a hidden or an output unit, or an attention weight.
         stochastic_depth: The probability of skipping the last block's branches; less before, in proportion.
         stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
+        layer_scale: What the learned factors of each branch's channels begin with; none by default.
         tied: Whether the output layer's weights are those of the embedding.
         positional: Vectors for the places: `learned`, or `sinusoidal`.
 
@@ -116,6 +118,7 @@ def char_transformer(
         dropout=dropout,
         stochastic_depth=stochastic_depth,
         stochastic_depth_mode=stochastic_depth_mode,
+        layer_scale=layer_scale,
     )
     embedding = nn.Embedding(vocab_size, width)
     positions = Positions(context, width, positional)

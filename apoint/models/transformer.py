@@ -16,7 +16,7 @@ from apoint.nn.attention import SelfAttention
 from apoint.nn.dropout import Dropout, Mode, StochasticDepth
 from apoint.nn.gated import feed_forward as build_feed_forward
 from apoint.nn.norms import norm as build_norm
-from apoint.nn.residual import Residual
+from apoint.nn.residual import LayerScale, Residual
 from apoint.registry import registry, split_spec
 from apoint.settings import IngredientOf, Spec
 
@@ -39,13 +39,15 @@ def transformer_blocks(
     dropout: float,
     stochastic_depth: float,
     stochastic_depth_mode: Mode,
+    layer_scale: float | None = None,
 ) -> nn.Sequential:
     """Blocks of two residual branches each: attention, then feed-forward; from [B, T, E] to the same.
 
     As in `nn.TransformerEncoderLayer`, dropout stands on the attention weights, in the feed-forward's hidden
-    layer and at the end of each branch. Stochastic depth counts blocks: both branches of block l of L survive
-    with probability 1 - (l/L)·rate, each with its own draw. With `placement` "pre" one more norm stands at
-    the end.
+    layer and at the end of each branch; `layer_scale`, if it is a number, is what learned factors of the
+    branch's channels begin with, after that. Stochastic depth counts blocks: both branches of block l of L
+    survive with probability 1 - (l/L)·rate, each with its own draw. With `placement` "pre" one more norm
+    stands at the end.
     """
     spec = _with_activation(feed_forward, activation)
     hidden = max(1, round(expansion * width))
@@ -55,7 +57,7 @@ def transformer_blocks(
         forward = build_feed_forward(spec, width, hidden, Dropout(dropout))
         layers += [
             Residual(
-                nn.Sequential(branch, Dropout(dropout)),
+                _scaled(nn.Sequential(branch, Dropout(dropout)), width, layer_scale),
                 norm=build_norm(norm, width),
                 placement=placement,
                 drop=StochasticDepth(stochastic_depth, number / depth, stochastic_depth_mode),
@@ -65,6 +67,11 @@ def transformer_blocks(
     if placement == "pre":
         layers.append(build_norm(norm, width))
     return nn.Sequential(*layers)
+
+
+def _scaled(branch: nn.Sequential, width: int, initial: float | None) -> nn.Sequential:
+    """A branch with factors of its channels at the end, if they have a value to begin with."""
+    return branch if initial is None else branch.append(LayerScale(width, initial))
 
 
 def _with_activation(feed_forward: Spec, activation: Spec | None) -> Spec:

@@ -1,23 +1,29 @@
-"""The vision transformer, small: images as sequences of patches.
+"""Vision transformers: images as sequences of patches; small ones, and Ti, S, B and L of the paper's kind.
 
 Shapes: B batch, C channels, H height, W width, P side of a patch, N = HW/P² patches, E model dimension.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
+from apoint.models.members import register_member
 from apoint.models.shapes import Size, space_of, written
 from apoint.models.transformer import FeedForwardSpec, Placement, Positional, Positions, transformer_blocks
+from apoint.nn.attention import SelfAttention
 from apoint.nn.dropout import Dropout, Mode
+from apoint.nn.gated import GatedFeedForward, PlainFeedForward
 from apoint.registry import register
 from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate
 
 Pooling = Literal["cls", "mean"]
+Start = Literal["torch", "normal", "paper"]
+_CUT_NORMAL = 0.87962566103423978  # the deviation of a standard normal law cut off at two deviations
 
 
 def patches(images_BCHW: Tensor, size: int) -> Tensor:
@@ -51,7 +57,10 @@ class ViT(nn.Module):
         head: The last, linear layer.
         patch_size: The side P.
         class_token: Whether a learned token goes first and is read out; otherwise the mean over patches is.
+        grid: The number of patches down and across.
     """
+
+    family = "vit"
 
     def __init__(
         self,
@@ -62,9 +71,11 @@ class ViT(nn.Module):
         head: nn.Linear,
         patch_size: int,
         class_token: bool,
+        grid: tuple[int, int],
     ) -> None:
         super().__init__()
         self.patch_size = patch_size
+        self.grid = grid
         self.patch_embedding = patch_embedding
         width = patch_embedding.out_features
         self.class_token = nn.Parameter(0.02 * torch.randn(width)) if class_token else None
@@ -75,13 +86,23 @@ class ViT(nn.Module):
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """One logit for each class."""
-        x_BTE = self.patch_embedding(patches(x_BCHW, self.patch_size))
+        tokens_BNP = patches(x_BCHW, self.patch_size)
+        self._check_size(tuple(x_BCHW.shape[-2:]))
+        x_BTE = self.patch_embedding(tokens_BNP)
         if self.class_token is not None:
             x_BTE = torch.cat([self.class_token.expand(len(x_BTE), 1, -1), x_BTE], dim=1)
         x_BTE = self.blocks(self.dropout(self.positions(x_BTE)))
         read_BE = x_BTE.mean(1) if self.class_token is None else x_BTE[:, 0]
         logits: Tensor = self.head(read_BE)
         return logits
+
+    def _check_size(self, space: tuple[int, ...]) -> None:
+        built = tuple(number * self.patch_size for number in self.grid)
+        if space != built:
+            raise UsageError(
+                f"model 'vit': was built for images of {written(built)}, got {written(space)}; build it with "
+                f"this input_size, and load_weights fits the positions"
+            )
 
 
 @register("model", "vit", course="H4 G5", inputs=("image",))
@@ -102,10 +123,12 @@ def vit(
     dropout: Rate = 0.0,
     stochastic_depth: Rate = 0.0,
     stochastic_depth_mode: Mode = "batch",
+    layer_scale: Positive | None = None,
     pooling: Pooling = "cls",
     positional: Positional = "learned",
+    start: Start = "torch",
 ) -> ViT:
-    """A small vision transformer: an image as N = HW/P² patches of P²C values.
+    """A vision transformer, small by default: an image as N = HW/P² patches of P²C values.
 
     Each patch is mapped linearly to the model dimension, a vector for its place is added, and blocks of
     attention and feed-forward follow. Without the paper's hidden layer in the head, which served only the
@@ -124,14 +147,18 @@ def vit(
         dropout: The probability of dropping an embedded, a hidden or an output unit, or an attention weight.
         stochastic_depth: The probability of skipping the last block's branches; less before, in proportion.
         stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
+        layer_scale: What the learned factors of each branch's channels begin with; none by default.
         pooling: What the head reads: a learned class token (`cls`), or the mean over patches (`mean`).
         positional: Vectors for the places: `learned`, or `sinusoidal`.
+        start: The weights as built: those of PyTorch's layers (`torch`); maps of deviation 0.02 with biases
+            of zero, but for the patches' (`normal`), as DeiT and timm begin; or Glorot's law within blocks
+            and zeros in the head (`paper`), as the authors' code has it.
 
     Reference: Dosovitskiy et al. (2021), An image is worth 16x16 words.
     """
     space = space_of(input_size)
     _check_divisible(space, patch_size)
-    num_patches = space[0] * space[1] // patch_size**2
+    grid = space[0] // patch_size, space[1] // patch_size
     blocks = transformer_blocks(
         width,
         depth,
@@ -145,13 +172,85 @@ def vit(
         dropout=dropout,
         stochastic_depth=stochastic_depth,
         stochastic_depth_mode=stochastic_depth_mode,
+        layer_scale=layer_scale,
     )
-    return ViT(
+    model = ViT(
         nn.Linear(patch_size**2 * in_channels, width),
-        Positions(num_patches + (pooling == "cls"), width, positional),
+        Positions(grid[0] * grid[1] + (pooling == "cls"), width, positional),
         Dropout(dropout),
         blocks,
         nn.Linear(width, num_classes),
         patch_size,
         class_token=pooling == "cls",
+        grid=grid,
     )
+    if start != "torch":
+        (_draw_normal if start == "normal" else _draw_as_paper)(model)
+    return model
+
+
+def _draw_normal(model: ViT) -> None:
+    """Maps from a normal law of deviation 0.02; the patches' as PyTorch draws a convolution."""
+    for module in (*model.blocks.modules(), model.head):
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.02)
+            _zero_bias(module)
+    if model.class_token is not None:
+        nn.init.normal_(model.class_token, std=1e-6)
+
+
+def _draw_as_paper(model: ViT) -> None:
+    """Queries, keys and values each a map of its own for Glorot's law; patches keep a unit variance."""
+    for module in model.blocks.modules():
+        if isinstance(module, SelfAttention):
+            for part in module.qkv.weight.detach().chunk(3):
+                nn.init.xavier_uniform_(part)
+            nn.init.xavier_uniform_(module.output.weight)
+            _zero_bias(module.qkv, module.output)
+        elif isinstance(module, PlainFeedForward | GatedFeedForward):
+            for layer in module.modules():
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+                    _zero_bias(layer, deviation=1e-6)
+    std = 1 / math.sqrt(model.patch_embedding.in_features) / _CUT_NORMAL
+    nn.init.trunc_normal_(model.patch_embedding.weight, std=std, a=-2 * std, b=2 * std)
+    _zero_bias(model.patch_embedding, model.head)
+    nn.init.zeros_(model.head.weight)
+    if model.class_token is not None:
+        nn.init.zeros_(model.class_token)
+
+
+def _zero_bias(*layers: nn.Linear, deviation: float = 0.0) -> None:
+    """Biases of zero, or as good as zero."""
+    for layer in layers:
+        if layer.bias is not None:
+            nn.init.normal_(layer.bias, std=deviation) if deviation else nn.init.zeros_(layer.bias)
+
+
+_SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
+
+for _size, (_width, _depth, _heads) in _SIZES.items():
+    for _side in (16, 32):
+        register_member(
+            vit,
+            f"vit-{_size}-patch{_side}",
+            f"The {_size} vision transformer, over patches of {_side}×{_side}.",
+            course="H4",
+            fixed={"width": _width, "depth": _depth, "num_heads": _heads, "patch_size": _side},
+            defaults={
+                "num_classes": 1000,
+                "input_size": 224,
+                "norm": {"name": "layer", "eps": 1e-6},
+                "start": "normal",
+            },
+        )
+
+register_member(
+    vit,
+    "vit-micro",
+    "A vision transformer for images of 28 or 32 pixels that trains within minutes.",
+    course="H4",
+    fixed={"width": 64, "depth": 4, "num_heads": 4},
+    # A deviation of 0.02 is for widths of several hundred; at 64 it is a sixth of Glorot's.
+    defaults={"norm": {"name": "layer", "eps": 1e-6}, "start": "paper"},
+)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,20 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(tmp_path / "arrays.npz", **arrays, **more, **test)
     (tmp_path / "prose.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
     (tmp_path / "latin.txt").write_bytes("à bientôt, déjà vu. ".encode("latin-1") * 40)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _write_shards(tmp_path)
     return tmp_path
+
+
+def _write_shards(folder: Path) -> None:
+    for name, rows in (("a.tar", range(20)), ("b.tar", range(20, 30))):
+        with tarfile.open(folder / name, "w") as tar:
+            for row in rows:
+                image = (folder / "photos" / ("cat", "dog")[row % 2] / f"{row % 20}.png").read_bytes()
+                for extension, content in (("png", image), ("cls", str(row % 2).encode())):
+                    member = tarfile.TarInfo(f"{row}.{extension}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
 
 
 def _write_parquet(folder: Path, rows: list[str]) -> None:
@@ -130,7 +145,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "fashion-mnist": ({}, {}),
     "cifar-10": ({}, {}),
     "cifar-100": ({}, {"labels": "coarse"}),
-    "image-folder": ({"path": "photos"}, {"path": "photos/.", "size": 4, "colour": "gray"}),
+    "image-folder": (
+        {"path": "photos"},
+        {"path": "photos/.", "size": 4, "colour": "gray", "memory": "lazy"},
+    ),
+    "tar-shards": (
+        {"path": "a.tar"},
+        {"path": "{a,b}.tar", "test_path": "b.tar", "size": 4, "colour": "gray", "memory": "lazy"},
+    ),
     "csv": (
         {"path": "table.csv"},
         {

@@ -1,0 +1,97 @@
+"""From an image file's bytes to pixels: what Pillow is asked for, and what is refused.
+
+The same image gives the same pixels however it is stored (a file of its own or a member of a tar) and
+whenever it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from apoint.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Pixels = npt.NDArray[np.uint8]
+Colour = Literal["rgb", "gray"]
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+REDUCING_GAP = 2
+"""A JPEG much larger than asked for is decoded at 1/2, 1/4 or 1/8, but no smaller than this times `size`."""
+_DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How to read an image: what to make of its size and its colours.
+
+    Attributes:
+        size: Bring it to size × size; None leaves it as it is.
+        colour: Three channels or one.
+    """
+
+    size: int | None
+    colour: Colour = "rgb"
+
+    @property
+    def mode(self) -> str:
+        """Pillow's word for the colours."""
+        return "RGB" if self.colour == "rgb" else "L"
+
+    def __call__(self, file: Path | bytes, where: str, thing: str = "file") -> Pixels:
+        """The image as bytes [C, H, W]; raises a `UsageError` that begins with `where`.
+
+        Args:
+            file: The image's file, or its content.
+            where: The name that a message begins with.
+            thing: What the user should replace if it is damaged.
+        """
+        from PIL import Image, ImageOps
+
+        try:
+            with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as opened:
+                _refuse(opened, where)
+                if self.size is not None:
+                    opened.draft(None, (REDUCING_GAP * self.size, REDUCING_GAP * self.size))
+                image = _flat(ImageOps.exif_transpose(opened)).convert(self.mode)
+        except UsageError:
+            raise
+        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
+            reason = str(error).partition(" <_io.")[0] or type(error).__name__
+            raise UsageError(
+                f"{where}: the image cannot be read ({reason}); replace or remove the {thing}"
+            ) from None
+        if self.size is not None and image.size != (self.size, self.size):
+            image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
+        pixels: Pixels = np.asarray(image, dtype=np.uint8)
+        return pixels[None] if self.mode == "L" else pixels.transpose(2, 0, 1)
+
+
+def _refuse(image: Image, where: str) -> None:
+    """Stop before anything is decoded at what bytes cannot hold and at what may fill the memory.
+
+    Pillow only warns of an image of more than `MAX_IMAGE_PIXELS`, and whether a warning is an error cannot be
+    said for one thread of several.
+    """
+    from PIL import Image as Pillow
+
+    if image.mode in _DEEP_MODES:
+        raise UsageError(
+            f"{where}: the image has more than 8 bits a channel (mode {image.mode}), which bytes cannot "
+            "hold; convert it to 8 bits first"
+        )
+    count, limit = image.width * image.height, Pillow.MAX_IMAGE_PIXELS
+    if limit is not None and count > limit:
+        raise ValueError(f"Image size ({count} pixels) exceeds limit of {limit} pixels")
+
+
+def _flat(image: Image) -> Image:
+    """A palette with transparency spelled out, without which Pillow would guess."""
+    return image.convert("RGBA") if "transparency" in image.info else image
