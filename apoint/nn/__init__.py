@@ -9,6 +9,7 @@ from apoint.nn.activations import (
     activation,
 )
 from apoint.nn.attention import SelfAttention, attention_weights, elementary_attention
+from apoint.nn.augmented import AugmentedConvolution, ImageAttention
 from apoint.nn.dropout import Dropout, StochasticDepth, set_rate
 from apoint.nn.gated import (
     GatedFeedForward,
@@ -42,28 +43,35 @@ from apoint.nn.norms import (
 )
 from apoint.nn.recurrent import LSTM, LSTMCell, lstm_step
 from apoint.nn.residual import LayerScale, Residual
+from apoint.nn.tokenizers import FilterTokenizer, Projector, RecurrentTokenizer, TokenAttention
 
 __all__ = [
     "LSTM",
     "Arctan",
+    "AugmentedConvolution",
     "ChannelLayerNorm",
     "ChannelRMSNorm",
     "Dropout",
     "FeatureBatchNorm",
     "FeatureGroupNorm",
+    "FilterTokenizer",
     "GatedFeedForward",
     "GatedUnit",
+    "ImageAttention",
     "LSTMCell",
     "LayerScale",
     "Loss",
     "PlainFeedForward",
+    "Projector",
     "ReLUSquared",
+    "RecurrentTokenizer",
     "Residual",
     "SelfAttention",
     "Squareplus",
     "StochasticDepth",
     "StochasticGELU",
     "Swish",
+    "TokenAttention",
     "absolute_error",
     "activation",
     "attention_weights",

@@ -9,7 +9,7 @@ What is set, and how:
     weights of linear and convolution layers   by the scheme, with fans and gain as below
     recurrent and attention matrices           by the scheme, each gate or projection as a matrix of its own
     embeddings                                 normal, deviation 1/√dimension (a tied output layer's LeCun)
-    class tokens, positional embeddings        normal, deviation 0.02
+    class tokens, positions, also relative     normal, deviation 0.02
     scales and biases of norms, Fixup scalars  1 and 0
     other biases                               0, unless the scheme says `as-built`
 
@@ -53,6 +53,7 @@ from apoint.settings import Spec
 TOKEN_STD = 0.02
 _TOKEN = re.compile(
     r"(class|cls|mask|register|distill?ation|dist)_?tokens?|pos(itions?|itional)?(_?embed\w*)?"
+    r"|(\w*_)?bias_table|relative_\w+"
 )
 _UNACTIVATED = re.compile(r"shortcut|downsample|embed")
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)

@@ -8,6 +8,7 @@ import pytest
 from apoint.engine import assemble, training_step
 from apoint.recipe import load_recipe
 from apoint.registry import registry
+from tests.models.cases import all_cases
 
 IMAGES = {"name": "procedural", "num_train": 60, "num_test": 20, "size": 16, "channels": 3}
 DATA: dict[str, dict[str, Any]] = {
@@ -21,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "char-transformer": {"depth": 2, "width": 16, "num_heads": 2},
     "lstm-lm": {"width": 16},
 }
+CASES = all_cases()
 BASE: dict[str, Any] = {
     "data": DATA["image"],
     "model": {"name": "mlp", "width": 8, "depth": 1},
@@ -109,11 +111,24 @@ def test_deficits_change_the_batches_while_they_last(name: str) -> None:
     assert steps(changes, 1) != steps({}, 1)
 
 
-@pytest.mark.parametrize("name", names("model"))
+@pytest.mark.parametrize("name", CASES)
 def test_models_take_every_kind_of_data_they_claim(name: str) -> None:
+    """Of members of a family, which are the family with other numbers, only those that are small."""
+    case = CASES[name]
+    images = {**IMAGES, "size": max(IMAGES["size"], case.image[1]), "channels": case.image[0]}
     for kind in registry("model")[name].traits["inputs"]:
-        model = {"name": name, **SMALL.get(name, {})}
-        assert all(map(math.isfinite, steps({"model": model, "data": DATA[kind]}, 2))), kind
+        data = images if kind == "image" else DATA[kind]
+        assert all(map(math.isfinite, steps({"model": {"name": name, **case.settings}, "data": data}, 2))), (
+            kind
+        )
+
+
+MICRO = [name for name in names("model") if name.endswith("-micro")]
+
+
+@pytest.mark.parametrize("name", MICRO)
+def test_micro_models_take_a_step_on_small_images(name: str) -> None:
+    assert all(map(math.isfinite, steps({"model": name, "data": {**IMAGES, "size": 32}}, 1)))
 
 
 def test_a_different_choice_makes_a_difference() -> None:

@@ -14,8 +14,9 @@ from apoint.nn.attention import SelfAttention
 from apoint.nn.gated import GatedUnit, feed_forward
 from apoint.nn.initialisation import gain, initialise
 from apoint.nn.recurrent import LSTM
-from apoint.nn.residual import Residual, ScalarBias
+from apoint.nn.residual import LayerScale, Residual, ScalarBias
 from apoint.registry import registry
+from tests.models.cases import all_cases
 
 INITS = sorted(registry("init"))
 
@@ -456,13 +457,14 @@ def test_tied_weights_are_set_once():
     assert model.head.weight is model.embedding.weight
 
 
-def test_all_registered_models_are_fully_understood():
-    """No parameter of ours is left as built."""
-    facts = {"vocab_size": 7, "context": 4}, {"in_channels": 1, "input_size": 8}
-    for name in registry("model"):
-        tokens = "tokens" in registry("model")[name].traits["inputs"]
-        model = create(name, **facts[0 if tokens else 1])
-        assert initialise(model, "he", generator=seeded()).left == (), name
+@pytest.mark.parametrize("case", all_cases().values(), ids=lambda case: case.name)
+def test_all_registered_models_are_fully_understood(case):
+    """No parameter of ours is left as built, but for those whose first value is a setting."""
+    tokens = "tokens" in registry("model")[case.name].traits["inputs"]
+    facts = {"in_channels": case.image[0], "input_size": case.image[1:]}
+    model = create(case.name, **({"vocab_size": 7, "context": 4} if tokens else facts), **case.settings)
+    scales = {f"{path}.factor" for path, module in model.named_modules() if isinstance(module, LayerScale)}
+    assert set(initialise(model, "he", generator=seeded()).left) <= scales
 
 
 # -- Fixup -------------------------------------------------------------------------------------------

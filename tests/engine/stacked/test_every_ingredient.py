@@ -10,6 +10,7 @@ from apoint.engine import training_step
 from apoint.engine.stacked import CannotStackError, Stack, stacked_step
 from apoint.registry import registry
 from tests.engine.stacked.cases import IMAGES, build, distance, kinds, state
+from tests.models.cases import Case, all_cases
 
 DATA: dict[str, dict[str, Any]] = {
     "image": IMAGES,
@@ -17,15 +18,7 @@ DATA: dict[str, dict[str, Any]] = {
     "vector": {"name": "moons", "num_samples": 60},
     "tokens": {"name": "python-docs", "context": 8, "limit": 40},
 }
-SMALL: dict[str, dict[str, Any]] = {
-    "vit": {"depth": 1, "width": 16, "num_heads": 2},
-    "char-transformer": {"depth": 1, "width": 16, "num_heads": 2},
-    "lstm-lm": {"width": 8},
-    "resnet32": {"width": 2},
-    "resnet44": {"width": 2},
-    "resnet56": {"width": 2},
-    "resnet110": {"width": 2},
-}
+CASES = all_cases()
 BASE: dict[str, Any] = {
     "data": DATA["vector"],
     "model": {"name": "mlp", "width": 8, "depth": 1},
@@ -57,15 +50,21 @@ def spec(kind: str, name: str) -> dict[str, Any]:
     return {"name": name, **NEEDS.get((kind, name), {})}
 
 
-@pytest.mark.parametrize("name", registry("model"))
+@pytest.mark.parametrize("name", CASES)
 def test_models(name: str) -> None:
     for kind in registry("model")[name].traits["inputs"]:
-        changes = {"model": {"name": name, **SMALL.get(name, {})}, "data": DATA[kind]}
+        data = images(CASES[name]) if kind == "image" else DATA[kind]
+        changes = {"model": {"name": name, **CASES[name].settings}, "data": data}
         if name not in CANNOT:
             agree(changes, steps=1)
             continue
         with pytest.raises(CannotStackError, match=CANNOT[name]):
             agree(changes)
+
+
+def images(case: Case) -> dict[str, Any]:
+    """Images as small as the model takes them."""
+    return {**IMAGES, "size": max(IMAGES["size"], case.image[1]), "channels": case.image[0]}
 
 
 @pytest.mark.parametrize("name", registry("activation"))
@@ -76,8 +75,8 @@ def test_activations(name: str) -> None:
 @pytest.mark.parametrize("model", ["mlp", "cnn", "residual-mlp", "resnet20", "vit"])
 @pytest.mark.parametrize("name", registry("norm"))
 def test_norms(name: str, model: str) -> None:
-    settings = {"name": model, **SMALL.get(model, {}), "norm": spec("norm", name), "width": 4}
-    settings |= {"num_heads": 2} if model == "vit" else {}
+    settings = {"name": model, "norm": spec("norm", name), "width": 4}
+    settings |= {"depth": 1, "num_heads": 2} if model == "vit" else {}
     agree({"model": settings, "data": IMAGES}, steps=1)
 
 
@@ -110,7 +109,7 @@ def test_losses(name: str) -> None:
 
 @pytest.mark.parametrize("name", registry("feed-forward"))
 def test_feed_forwards(name: str) -> None:
-    agree({"model": {"name": "vit", **SMALL["vit"], "feed_forward": name}, "data": IMAGES}, steps=1)
+    agree({"model": {"name": "vit", **CASES["vit"].settings, "feed_forward": name}, "data": IMAGES}, steps=1)
 
 
 @pytest.mark.parametrize("name", registry("augmentation"))

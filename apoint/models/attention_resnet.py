@@ -1,0 +1,236 @@
+"""Attention-augmented residual networks: some channels of a convolution come from attention instead.
+
+Shapes: B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from torch import nn
+
+from apoint.errors import UsageError
+from apoint.models.members import register_member
+from apoint.models.resnet import (
+    EXPANSION,
+    Block,
+    Design,
+    Placement,
+    ResNet,
+    Stem,
+    check_space,
+    draw_he_over_outputs,
+)
+from apoint.models.shapes import Size, space_of
+from apoint.nn.augmented import AugmentedConvolution, ImageAttention, PoolAttention, halved
+from apoint.nn.dropout import Dropout, Mode
+from apoint.registry import register
+from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Share, WholeNumber
+
+Space = tuple[int, int]
+
+
+class AttentionResNet(ResNet):
+    """A residual network with an `AugmentedConvolution` in each block of its last stages."""
+
+    family = "attention_resnet"
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How a block's convolution is augmented: the share of its channels and attention's settings."""
+
+    key_share: float
+    value_share: float
+    least_key: int
+    num_heads: int
+    relative: bool
+    pool_attention: PoolAttention
+
+    def key_channels(self, channels: int) -> int:
+        """The size of keys, a multiple of the heads: the share of the channels, or the least for each."""
+        return self.num_heads * max(self.least_key, int(self.key_share * channels) // self.num_heads)
+
+    def value_channels(self, channels: int) -> int:
+        """Attention's share of a convolution's channels, a multiple of the heads, one for each at least."""
+        return self.num_heads * max(1, int(self.value_share * channels) // self.num_heads)
+
+    def augmented(self, convolution: nn.Conv2d, space: Space) -> AugmentedConvolution:
+        """A convolution of the same shape with attention in it, for inputs of this size of space."""
+        channels = convolution.out_channels
+        if self.value_channels(channels) >= channels:
+            raise UsageError(
+                f"model 'attention-resnet': {self.num_heads} heads with value_share={self.value_share:g} "
+                f"leave nothing of a convolution of {channels} channels; lower num_heads or value_share, or "
+                f"raise width"
+            )
+        return AugmentedConvolution(
+            convolution.in_channels,
+            channels,
+            convolution.kernel_size[0],
+            self.key_channels(channels),
+            self.value_channels(channels),
+            self.num_heads,
+            space,
+            stride=convolution.stride[0],
+            pool_attention=self.pool_attention,
+            relative=self.relative,
+            bias=convolution.bias is not None,
+        )
+
+    def apply(self, branch: nn.Module, space: Space) -> None:
+        """Augment the first 3×3 convolution of a block's branch, in its place."""
+        for name, part in branch.named_children():
+            if isinstance(part, nn.Conv2d):
+                if part.kernel_size == (3, 3):
+                    setattr(branch, name, self.augmented(part, space))
+                    return
+                space = after_stride(space, part.stride[0])
+
+
+@register("model", "attention-resnet", course="H2", inputs=("image",))
+def attention_resnet(
+    in_channels: int = 3,
+    num_classes: int = 1000,
+    input_size: Size = 224,
+    *,
+    block: Block = "bottleneck",
+    depths: tuple[Count, ...] = (3, 4, 6, 3),
+    width: Count = 64,
+    stem: Stem = "large",
+    stride_on: Literal["3x3", "1x1"] = "3x3",
+    augmented_stages: WholeNumber = 3,
+    key_share: Share = 0.2,
+    value_share: Share = 0.1,
+    least_key: Count = 20,
+    num_heads: Count = 8,
+    relative: bool = True,
+    pool_attention: PoolAttention = "before",
+    activation: ActivationSpec = "relu",
+    norm: NormSpec = "batch",
+    placement: Placement = "post",
+    dropout: Rate = 0.0,
+    stochastic_depth: Rate = 0.0,
+    stochastic_depth_mode: Mode = "batch",
+    layer_scale: Positive | None = None,
+) -> AttentionResNet:
+    """A residual network in which attention over the image makes some channels of each block's convolution.
+
+    As `resnet`, but in the last `augmented_stages` stages the 3×3 convolution of a bottleneck, or the first
+    convolution of a basic block, is an `AugmentedConvolution`: of its C channels, υC come from self-attention
+    between all places, whose keys have max(κC, 20·heads) numbers, with κ = `key_share` and υ = `value_share`.
+    Attention has learned vectors for the distances in height and width, shared by its heads. They are made
+    for `input_size`; smaller images work too, larger ones do not.
+
+    From the paper: one augmented convolution in each block, κ = 2υ = 0.2, 8 heads, at least 20 numbers in a
+    head's key, the concatenation before the norm, attention halved by means over 3×3 places before it where
+    memory is short, and none at the 56×56 places of the first stage. Our reading: numbers of channels are
+    rounded down to multiples of the heads, that halving is used beside a convolution of stride 2, and linear
+    maps have no bias where a norm follows. The members of basic blocks have κ = υ = 0.25 by default; that of
+    18 layers is not in the paper. As built, convolutions follow He's normal law over fan-out, and
+    attention Glorot's.
+
+    Args:
+        block: What a block is made of: `basic` or `bottleneck`.
+        depths: The number of blocks of each stage.
+        width: The number of channels after the stem; a bottleneck's outputs have four times as many.
+        stem: `large` divides space by four at once, `small` keeps it, for images of a few dozen pixels.
+        stride_on: Which convolution of a bottleneck halves space.
+        augmented_stages: How many of the last stages have attention; 0 makes a plain residual network.
+        key_share: κ, the size of queries and keys as a share of the convolution's channels.
+        value_share: υ, the share of the convolution's channels that attention makes.
+        least_key: The least size of a head's key, whatever `key_share` says.
+        num_heads: The number of heads.
+        relative: Whether attention knows the distances between places.
+        pool_attention: Beside a convolution of stride 2, whether space is halved `before` or `after`
+            attention; after, it costs 16 times as much.
+        activation: The activation.
+        norm: The norm after (`post`) or before (`pre`) each convolution.
+        placement: `post`, as in the first paper on residual networks; or `pre`, with an untouched path.
+        dropout: The probability of dropping a feature that the head reads.
+        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
+        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
+        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+
+    Reference: Bello et al. (2019), Attention augmented convolutional networks.
+    """
+    check_space("attention-resnet", input_size)
+    design = Design(
+        block, stride_on, activation, norm, placement, stochastic_depth, stochastic_depth_mode, layer_scale
+    )
+    augmentation = Augmentation(key_share, value_share, least_key, num_heads, relative, pool_attention)
+    space = cast(Space, space_of(input_size))
+    if stem == "large":
+        space = after_stride(after_stride(space, 2), 2)
+    before, number, stages = width, 0, []
+    for stage, depth in enumerate(depths):
+        after, blocks = width * 2**stage * EXPANSION[block], []
+        for position in range(depth):
+            number += 1
+            stride = 2 if stage > 0 and position == 0 else 1
+            made = design.residual(before, after, stride, number / sum(depths))
+            if stage >= len(depths) - augmented_stages:
+                augmentation.apply(made.branch, space)
+            blocks.append(made)
+            before, space = after, after_stride(space, stride)
+        stages.append(nn.Sequential(*blocks))
+    head = nn.Linear(before, num_classes)
+    model = AttentionResNet(
+        design.stem(in_channels, width, stem),
+        nn.Sequential(*stages),
+        design.last(before),
+        Dropout(dropout),
+        head,
+    )
+    draw(model)
+    return model
+
+
+def after_stride(space: Space, stride: int) -> Space:
+    """What a stride of 1 or 2 leaves of space."""
+    return space if stride == 1 else (halved(space[0]), halved(space[1]))
+
+
+def draw(model: nn.Module) -> None:
+    """Draw convolutions by He's law over fan-out, and the layers of attention by its own."""
+    draw_he_over_outputs(model)
+    for module in model.modules():
+        if isinstance(module, ImageAttention):
+            module.reset_parameters()
+
+
+for _layers, _block, _depths in (
+    (18, "basic", (2, 2, 2, 2)),
+    (34, "basic", (3, 4, 6, 3)),
+    (50, "bottleneck", (3, 4, 6, 3)),
+    (101, "bottleneck", (3, 4, 23, 3)),
+    (152, "bottleneck", (3, 8, 36, 3)),
+):
+    register_member(
+        attention_resnet,
+        f"attention-resnet{_layers}",
+        f"The attention-augmented residual network of {_layers} layers for photographs.",
+        course="H2",
+        fixed={"block": _block, "depths": _depths, "width": 64},
+        defaults={"key_share": 0.25, "value_share": 0.25} if _block == "basic" else {},
+    )
+
+register_member(
+    attention_resnet,
+    "attention-resnet-micro",
+    "An attention-augmented residual network for images of 28 or 32 pixels that trains within minutes.",
+    course="H2",
+    fixed={"block": "basic", "depths": (1, 1, 1)},
+    defaults={
+        "num_classes": 10,
+        "input_size": 32,
+        "width": 16,
+        "stem": "small",
+        "augmented_stages": 2,
+        "key_share": 0.5,
+        "value_share": 0.25,
+        "least_key": 8,
+        "num_heads": 2,
+    },
+)
