@@ -1,62 +1,69 @@
 """Models, one file per family; each is a plain `nn.Module` that can be lifted out and used alone.
 
-    mlp                multi-layer perceptron
-    residual_mlp       residual blocks of linear layers
-    cnn                plain convolutional network, for images and signals
-    resnet_cifar       residual networks for small images: resnet20 … resnet110
-    vit                small vision transformer
-    char_transformer   decoder-only transformer over tokens
-    lstm_lm            language model on an LSTM
+    mlp, residual_mlp, mean_field   perceptrons
+    cnn                             plain convolutional network, for images and signals
+    alexnet, vgg, googlenet         the first large networks for photographs
+    resnet, resnet_cifar            residual networks, for photographs and for small images
+    attention_resnet                convolutions beside attention
+    visual_transformer              convolutions, then a transformer over a few tokens
+    vit, swin                       transformers over patches, and in windows
+    convnext, road                  convolutions after the model of transformers, and the way there
+    char_transformer, lstm_lm       language models
 
-`create` builds one by name, `load_weights` fills it from a safetensors file. What they share is in `shapes`
-(facts about data) and `transformer` (blocks, positions).
+`create` builds one by name, `load_weights` and `save_weights` read and write weights in anyone's layout. What
+families share is in `shapes` (facts about data), `members` (networks of a family), `transformer` (blocks,
+positions), `layouts` and `weights`. `counting`, `receptive` and `depth` tell how large a model is, how far it
+sees, and which layer comes after which.
 """
 
-import importlib
-import importlib.util
-
+from apoint.models.alexnet import AlexNet
+from apoint.models.attention_resnet import AttentionResNet
 from apoint.models.char_transformer import CharTransformer
 from apoint.models.cnn import CNN
+from apoint.models.convnext import ConvNeXt
 from apoint.models.creation import create
+from apoint.models.depth import layer_numbers, layer_rates
+from apoint.models.googlenet import GoogLeNet
 from apoint.models.lstm_lm import LSTMLanguageModel
 from apoint.models.mean_field import MeanField
 from apoint.models.mlp import MLP
 from apoint.models.residual_mlp import ResidualMLP
 from apoint.models.resnet import ResNet
 from apoint.models.resnet_cifar import ResNetCifar
+from apoint.models.road import ResNetToConvNeXt
 from apoint.models.shapes import fitted_facts
+from apoint.models.swin import Swin
+from apoint.models.vgg import VGG
+from apoint.models.visual_transformer import VisualTransformer
 from apoint.models.vit import ViT, patches
 from apoint.models.weights import Loaded, Preprocessing, count_parameters, load_weights, save_weights
 
 __all__ = [
     "CNN",
     "MLP",
+    "VGG",
+    "AlexNet",
+    "AttentionResNet",
     "CharTransformer",
+    "ConvNeXt",
+    "GoogLeNet",
     "LSTMLanguageModel",
     "Loaded",
     "MeanField",
     "Preprocessing",
     "ResNet",
     "ResNetCifar",
+    "ResNetToConvNeXt",
     "ResidualMLP",
+    "Swin",
     "ViT",
+    "VisualTransformer",
     "count_parameters",
     "create",
     "fitted_facts",
+    "layer_numbers",
+    "layer_rates",
     "load_weights",
     "patches",
     "save_weights",
 ]
-
-for _family in (
-    "alexnet",
-    "attention_resnet",
-    "convnext",
-    "googlenet",
-    "road",
-    "swin",
-    "vgg",
-    "visual_transformer",
-):
-    if importlib.util.find_spec(f"apoint.models.{_family}") is not None:
-        importlib.import_module(f"apoint.models.{_family}")

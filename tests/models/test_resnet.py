@@ -140,7 +140,7 @@ def test_translation_is_undone_by_its_inverse():
     model = small()
     for layout in layouts_of(model).values():
         weights, _ = to_theirs(model, layout)
-        back = to_ours(model.state_dict(), weights, layout)
+        back = to_ours(model, weights, layout)
         assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
         assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
 

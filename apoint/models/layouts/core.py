@@ -30,12 +30,13 @@ class Rule:
         there: The name there, with `\1` and so on for the pattern's groups, or a function of the match.
             Several names stand for equal parts of ours along the first axis, as query, key and value are of
             one matrix.
-        shape: From our shape to the one there, where it is another; the order of the numbers is the same.
+        shape: From our shape and the model to the shape there, where it is another; the order of the numbers
+            is the same.
     """
 
     pattern: str
     there: Names | Callable[[re.Match[str]], Names]
-    shape: Callable[[Shape], Shape] | None = None
+    shape: Callable[[Shape, nn.Module], Shape] | None = None
 
     def apply(self, name: str) -> tuple[str, ...] | None:
         """The names there, or None if this rule is for others."""
@@ -94,11 +95,11 @@ class Translation:
     unnamed: list[str] = field(default_factory=list)
 
 
-def to_ours(state: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: Layout) -> Translation:
-    """A file's weights, in a layout, under the names of a model's state."""
+def to_ours(model: nn.Module, weights: Mapping[str, Tensor], layout: Layout) -> Translation:
+    """A file's weights, in a layout, under a model's names."""
     found = Translation()
     used: set[str] = set()
-    for name, wanted in state.items():
+    for name, wanted in model.state_dict().items():
         place = layout.there(name)
         if place is None:
             found.unnamed.append(name)
@@ -108,18 +109,23 @@ def to_ours(state: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: 
             found.missing[name] = absent
         used.update(place[0])
         if not absent:
-            found.values[name] = _ours([weights[there] for there in place[0]], wanted.shape, place[1])
+            form = _form(place[1], wanted.shape, model)
+            found.values[name] = _ours([weights[there] for there in place[0]], wanted.shape, form)
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in layout.ignored) or r"(?!)")
     found.extra = [name for name in weights if name not in used and not ignored.fullmatch(name)]
     return found
 
 
-def _ours(parts: Sequence[Tensor], shape: Shape, rule: Rule) -> Tensor:
+def _form(rule: Rule, shape: Shape, model: nn.Module) -> Shape:
+    """The shape there of a weight that has this one here."""
+    return tuple(shape) if rule.shape is None else rule.shape(tuple(shape), model)
+
+
+def _ours(parts: Sequence[Tensor], shape: Shape, form: Shape) -> Tensor:
     if len({part.shape[1:] for part in parts}) > 1 or (len(parts) > 1 and parts[0].dim() == 0):
         return parts[0]  # what cannot be joined is told as a wrong shape
     whole = parts[0] if len(parts) == 1 else torch.cat(list(parts))
-    expected = rule.shape(tuple(shape)) if rule.shape is not None else tuple(shape)
-    return whole.reshape(shape) if tuple(whole.shape) == expected else whole
+    return whole.reshape(shape) if tuple(whole.shape) == form else whole
 
 
 def to_theirs(model: nn.Module, layout: Layout) -> tuple[dict[str, Tensor], list[str]]:
@@ -132,7 +138,7 @@ def to_theirs(model: nn.Module, layout: Layout) -> tuple[dict[str, Tensor], list
             unnamed.append(name)
             continue
         names, rule = place
-        form = value if rule.shape is None else value.reshape(rule.shape(tuple(value.shape)))
+        form = value.reshape(_form(rule, value.shape, model))
         parts = (form,) if len(names) == 1 else form.chunk(len(names))
         weights |= {there: part.contiguous() for there, part in zip(names, parts, strict=True)}
     if layout.added is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -44,18 +44,15 @@ _OURS = {
 """What a part is called here."""
 
 
-def _patch_shape(shape: Shape) -> Shape:
-    """(E, P²C) as the kernel (E, C, P, P) with the largest P: right for 1, 2, 3, 5, 6, 7 or 10 channels."""
-    if len(shape) == 1:
-        return shape
-    width, size = shape
-    side = max(side for side in range(1, math.isqrt(size) + 1) if size % side**2 == 0)
-    return (width, size // side**2, side, side)
+def _patch_shape(shape: Shape, model: nn.Module) -> Shape:
+    """(E, P²C) as the kernel (E, C, P, P)."""
+    side = cast("ViT", model).patch_size
+    return shape if len(shape) == 1 else (shape[0], shape[1] // side**2, side, side)
 
 
-_SHAPES: dict[str, Callable[[Shape], Shape]] = {
-    "token": lambda shape: (1, 1, *shape),
-    "positions": lambda shape: (1, *shape),
+_SHAPES: dict[str, Callable[[Shape, nn.Module], Shape]] = {
+    "token": lambda shape, model: (1, 1, *shape),
+    "positions": lambda shape, model: (1, *shape),
     "patches": _patch_shape,
 }
 
@@ -75,22 +72,8 @@ def _rules(there: Mapping[str, Names]) -> tuple[Rule, ...]:
     return tuple(Rule(_OURS[part], named(names), _SHAPES.get(part)) for part, names in there.items())
 
 
-def _kernel(there: str) -> Callable[[nn.Module], Mapping[str, Tensor]]:
-    """The patches' kernel in its true shape, for any number of channels."""
-
-    def kernel(model: nn.Module) -> Mapping[str, Tensor]:
-        vit: ViT = model  # type: ignore[assignment]
-        weight = vit.patch_embedding.weight.detach()
-        shape = (len(weight), -1, vit.patch_size, vit.patch_size)
-        return {there.format(kind="weight"): weight.reshape(shape).contiguous()}
-
-    return kernel
-
-
 def _layout(name: str, there: Mapping[str, Names], ignored: tuple[str, ...] = ()) -> Layout:
-    patches = there["patches"]
-    assert isinstance(patches, str)
-    return Layout(name, _rules(there), ignored, added=_kernel(patches))
+    return Layout(name, _rules(there), ignored)
 
 
 TIMM: dict[str, Names] = {
@@ -175,15 +158,12 @@ LAYOUTS = (
 
 
 def resize(name: str, value: Tensor, wanted: Shape, model: nn.Module) -> Tensor | None:
-    """Position embeddings for another grid of patches; kernels that are ours but for their shape.
+    """Position embeddings for another grid of patches.
 
     The vectors of a square grid are interpolated by cubic polynomials, averaging where the new grid is
     coarser, as timm does; the class token's is kept apart and unchanged.
     """
-    vit: ViT = model  # type: ignore[assignment]
-    if name == "patch_embedding.weight":
-        right = value.dim() == 4 and value.shape[2] == value.shape[3] == vit.patch_size
-        return value.flatten(1) if right and value.flatten(1).shape == wanted else None
+    vit = cast("ViT", model)
     if name != "positions.positions" or value.dim() < 2 or value.shape[-1] != wanted[-1]:
         return None
     tokens = int(vit.class_token is not None)

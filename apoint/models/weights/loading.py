@@ -112,7 +112,7 @@ class _Fit:
 def _fit(
     model: nn.Module, state: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: Layout, strict: bool
 ) -> _Fit:
-    found = to_ours(state, weights, layout)
+    found = to_ours(model, weights, layout)
     report, values = Loaded(layout.name), {}
     shapes: list[str] = []
     for name, value in found.values.items():

@@ -44,8 +44,7 @@ def _on_meta(name: str) -> nn.Module:
 
 def _likeness(model: nn.Module, weights: Mapping[str, Tensor]) -> float:
     """The largest share of a file's names that a layout of the model's family has."""
-    state = model.state_dict()
-    shares = [1 - len(to_ours(state, weights, layout).extra) / len(weights) for layout in _layouts(model)]
+    shares = [1 - len(to_ours(model, weights, layout).extra) / len(weights) for layout in _layouts(model)]
     return max(shares, default=0.0)
 
 
@@ -56,7 +55,7 @@ def _layouts(model: nn.Module) -> list[Layout]:
 def _fitting(model: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
     state = model.state_dict()
     for layout in _layouts(model):
-        found = to_ours(state, weights, layout)
+        found = to_ours(model, weights, layout)
         if not (found.missing or found.extra or found.unnamed) and all(
             value.shape == state[name].shape
             or is_other_head(name, value.shape, state[name].shape)

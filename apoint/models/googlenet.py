@@ -1,0 +1,349 @@
+"""GoogLeNet (Inception v1): blocks that look at several scales at once, and auxiliary heads.
+
+Shapes: B batch, C channels or classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from apoint.errors import UsageError
+from apoint.models.alexnet import Plain, Stem, check_smallest, local_response_norm
+from apoint.models.cnn import GlobalAverage, NormPlacement
+from apoint.models.members import register_member
+from apoint.models.resnet import check_space, named
+from apoint.models.shapes import Size, has_norm
+from apoint.nn.dropout import Dropout
+from apoint.registry import register
+from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate
+
+Variant = Literal["torchvision", "paper"]
+Widths = tuple[int, int, int, int, int, int]
+
+# Channels of the branches of each block: 1×1; before and after 3×3; before and after 5×5; after pooling.
+BLOCKS: tuple[tuple[Widths, ...], ...] = (
+    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
+    (
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
+    ),
+    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
+)
+_MOST = tuple(len(blocks) for blocks in BLOCKS)
+
+
+class Inception(nn.Module):
+    """Four branches on the same feature maps, side by side in the result.
+
+    Args:
+        direct: The branch of one 1×1 convolution.
+        medium: A 1×1 convolution that makes channels fewer, and one of 3×3.
+        large: A 1×1 convolution that makes channels fewer, and one of 5×5 (3×3 in torchvision's weights).
+        pooled: The largest of 3×3 neighbours, and a 1×1 convolution.
+    """
+
+    def __init__(self, direct: nn.Module, medium: nn.Module, large: nn.Module, pooled: nn.Module) -> None:
+        super().__init__()
+        self.direct = direct
+        self.medium = medium
+        self.large = large
+        self.pooled = pooled
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """The channels of all branches."""
+        return torch.cat(
+            [self.direct(x_BCHW), self.medium(x_BCHW), self.large(x_BCHW), self.pooled(x_BCHW)], 1
+        )
+
+
+class GoogLeNet(nn.Module):
+    """Stem, stages of inception blocks, mean over space, linear layer; with auxiliary heads if wanted.
+
+    The paper adds to the loss of the logits, in training, those of two auxiliary heads inside the network,
+    each times w = 0.3. A loss that is a function of one tensor of logits and one of targets cannot be such a
+    sum. So with auxiliary heads, *in training* the row of each example is the logits of one head, drawn for
+    that example alone: the main one with probability 1/(1 + 2w), each of the others with w/(1 + 2w). Then
+    whatever the loss and the targets, the expectation of the loss of a batch, and of its gradient, is the
+    paper's divided by 1 + 2w: multiply the learning rate of a plain gradient method by 1 + 2w = 1.6 for
+    steps of the paper's length. The price is noise, as if each head saw its own part of the batch. A training
+    loop that can add losses needs no draws: `all_logits` gives the logits of all heads. In evaluation there
+    is the main head only, and no draw.
+
+    Args:
+        stem: From images to the first feature maps.
+        stages: Three sequences of blocks; the first two end with a pooling.
+        dropout: Applied to what the head reads.
+        head: The last, linear layer.
+        auxiliary: The auxiliary heads: two, or none.
+        auxiliary_after: After which blocks of the second stage they stand.
+        auxiliary_weight: The weight w of each of their losses; the main one's is 1.
+    """
+
+    family = "googlenet"
+
+    def __init__(
+        self,
+        stem: nn.Module,
+        stages: nn.Sequential,
+        dropout: Dropout,
+        head: nn.Linear,
+        auxiliary: Sequence[nn.Module] = (),
+        auxiliary_after: Sequence[int] = (),
+        auxiliary_weight: float = 0.3,
+    ) -> None:
+        super().__init__()
+        self.stem = stem
+        self.stages = stages
+        self.auxiliary = nn.ModuleList(auxiliary)
+        self.auxiliary_after = tuple(auxiliary_after)
+        self.auxiliary_weight = auxiliary_weight
+        self.readout = GlobalAverage()
+        self.dropout = dropout
+        self.head = head
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """One logit for each class; in training with auxiliary heads, those of one head for each example."""
+        if self.training and len(self.auxiliary) > 0:
+            return self._drawn(self.all_logits(x_BCHW))
+        return self._main(self.stages(self.stem(x_BCHW)))
+
+    def all_logits(self, x_BCHW: Tensor) -> tuple[Tensor, ...]:
+        """The logits of the main head and of each auxiliary one, from the lowest up, in any mode."""
+        x_BCHW, others = self.stages[0](self.stem(x_BCHW)), []
+        heads = dict(zip(self.auxiliary_after, self.auxiliary, strict=True))
+        for number, block in enumerate(self.stages[1].children()):
+            x_BCHW = block(x_BCHW)
+            if number in heads:
+                others.append(heads[number](x_BCHW))
+        return self._main(self.stages[2](x_BCHW)), *others
+
+    def _main(self, x_BCHW: Tensor) -> Tensor:
+        logits_BC: Tensor = self.head(self.dropout(self.readout(x_BCHW)))
+        return logits_BC
+
+    def _drawn(self, logits: tuple[Tensor, ...]) -> Tensor:
+        """For each example the row of one head; a later head takes over from those before it."""
+        chosen_BC, total = logits[0], 1.0
+        for other_BC in logits[1:]:
+            total += self.auxiliary_weight
+            share = self.auxiliary_weight / total
+            takes_over_B1 = torch.bernoulli(other_BC.new_full((len(other_BC), 1), share))
+            chosen_BC = torch.where(takes_over_B1 > 0, other_BC, chosen_BC)
+        return chosen_BC
+
+
+@dataclass(frozen=True)
+class Design(Plain):
+    """The settings that all parts of a network share, and how the parts are made from them."""
+
+    variant: Variant
+    share: float
+    """The number of channels relative to the published network's."""
+
+    def wide(self, channels: int) -> int:
+        """A published number of channels in this network's width."""
+        return max(1, round(channels * self.share))
+
+    def layer(self, before: int, after: int, size: int, stride: int = 1) -> nn.Sequential:
+        """A convolution that keeps the size of space but for its stride, with norm and activation."""
+        bias = not has_norm(self.norm)
+        convolution = nn.Conv2d(before, after, size, stride, padding=size // 2, bias=bias)
+        return named(convolution=convolution, **self.after(after))
+
+    def inception(self, before: int, widths: Widths) -> Inception:
+        """A block on so many channels."""
+        direct, medium_inside, medium, large_inside, large, pooled = map(self.wide, widths)
+        size = 5 if self.variant == "paper" else 3
+        return Inception(
+            self.layer(before, direct, 1),
+            named(reduce=self.layer(before, medium_inside, 1), convolve=self.layer(medium_inside, medium, 3)),
+            named(reduce=self.layer(before, large_inside, 1), convolve=self.layer(large_inside, large, size)),
+            named(pool=nn.MaxPool2d(3, 1, padding=1), project=self.layer(before, pooled, 1)),
+        )
+
+    def stem(self, in_channels: int, kind: Stem) -> tuple[nn.Sequential, int]:
+        """Large: 7×7, 1×1 and 3×3 convolutions and two poolings; small: 3×3 and one pooling."""
+        inner, after = self.wide(64), self.wide(192)
+        if kind == "small":
+            return named(layer1=self.layer(in_channels, after, 3), pool1=_pool(3)), after
+        has_response = self.variant == "paper" and not has_norm(self.norm)
+        return named(
+            layer1=self.layer(in_channels, inner, 7, 2),
+            pool1=_pool(3),
+            response1=local_response_norm() if has_response else None,
+            layer2=self.layer(inner, inner, 1),
+            layer3=self.layer(inner, after, 3),
+            response3=local_response_norm() if has_response else None,
+            pool3=_pool(3),
+        ), after
+
+    def stages(self, before: int, depths: Sequence[int]) -> tuple[nn.Sequential, list[list[int]]]:
+        """The stages, and how many channels each block gives."""
+        made, channels = [], []
+        for stage, depth in enumerate(depths):
+            parts: OrderedDict[str, nn.Module] = OrderedDict()
+            channels.append(list[int]())
+            for number, widths in enumerate(BLOCKS[stage][:depth]):
+                parts[str(number)] = self.inception(before, widths)
+                before = sum(self.wide(widths[place]) for place in (0, 2, 4, 5))
+                channels[-1].append(before)
+            if stage < 2:
+                # Public weights belong to a network whose last pooling takes 2×2 places.
+                parts["pool"] = _pool(2 if stage == 1 and self.variant == "torchvision" else 3)
+            made.append(nn.Sequential(parts))
+        return nn.Sequential(*made), channels
+
+    def auxiliary(self, before: int, num_classes: int, rate: float) -> nn.Sequential:
+        """A head inside the network: means over space to 4×4, a 1×1 convolution, two linear layers."""
+        inner, hidden = self.wide(128), self.wide(1024)
+        return named(
+            pool=nn.AdaptiveAvgPool2d(4),
+            layer=self.layer(before, inner, 1),
+            flatten=nn.Flatten(),
+            linear=nn.Linear(inner * 16, hidden),
+            activation=self.activated(),
+            dropout=Dropout(rate, knob="auxiliary_dropout"),
+            head=nn.Linear(hidden, num_classes),
+        )
+
+
+def _pool(size: int) -> nn.MaxPool2d:
+    """The largest of size × size places every 2 places; what is over at the edge counts as well."""
+    return nn.MaxPool2d(size, 2, ceil_mode=True)
+
+
+@register("model", "googlenet", course="H1", inputs=("image",))
+def googlenet(
+    in_channels: int = 3,
+    num_classes: int = 1000,
+    input_size: Size = 224,
+    *,
+    variant: Variant = "torchvision",
+    depths: tuple[Count, ...] = _MOST,
+    width: Count = 64,
+    stem: Stem = "large",
+    activation: ActivationSpec = "relu",
+    norm: NormSpec = {"name": "batch", "eps": 1e-3},  # noqa: B006 - settings are never changed in place
+    norm_placement: NormPlacement = "before",
+    dropout: Rate = 0.2,
+    auxiliary: bool = False,
+    auxiliary_weight: Positive = 0.3,
+    auxiliary_dropout: Rate = 0.7,
+) -> GoogLeNet:
+    """GoogLeNet: blocks of convolutions of several sizes side by side, in three stages.
+
+    A block has four branches on the same input: a 1×1 convolution; a 3×3 and a 5×5 one, each after a 1×1
+    convolution that makes channels fewer; and a pooling of 3×3 with a 1×1 convolution after it. The result
+    has the channels of all four. Each convolution is followed by norm and activation, and has a bias only
+    where no norm is. In `torchvision`'s variant, the one of public weights, the convolution of 5×5 is one of
+    3×3, and the last pooling takes 2×2 places instead of 3×3; in the `paper`'s, with norm `none`, local
+    response norms stand around the stem's later convolutions, with AlexNet's constants, since the paper does
+    not give any. As built, weights are normal with deviation 0.01, cut off at ±2, as public code has them;
+    without a norm they would vanish over 22 layers, so they are drawn as in Caffe's version then: uniform
+    with variance 1/fan-in, and biases 0.2 but for the heads.
+
+    With auxiliary heads, a row of the output in training is that of one of the heads, drawn for each example;
+    the expected loss is the paper's weighted sum, divided by the sum of the weights, whatever the loss. See
+    `GoogLeNet` for why, and for `all_logits`, which gives the logits of all heads to a loop of one's own.
+
+    Args:
+        variant: `torchvision`, as public weights have it, or the `paper`'s.
+        depths: The number of blocks of each stage, at most 2, 5 and 2: the first of the published ones.
+        width: The number of channels after the first convolution; all others are in proportion to it.
+        stem: `large` divides space by eight; `small`, a 3×3 convolution and a pooling, halves it, for images
+            of a few dozen pixels.
+        activation: The activation.
+        norm: The norm of each convolution; none in the paper.
+        norm_placement: Whether the norm stands `before` or `after` the activation.
+        dropout: The probability of dropping a feature that the head reads.
+        auxiliary: Whether there are two more heads in training, after the first block of the second stage
+            and its last but one.
+        auxiliary_weight: The weight w of the loss of each auxiliary head; that of the main one is 1.
+        auxiliary_dropout: The probability of dropping a hidden unit of an auxiliary head.
+
+    Reference: Szegedy et al. (2015), Going deeper with convolutions.
+    """
+    check_space("googlenet", input_size)
+    check_smallest("googlenet", input_size, lambda length: _left(length, stem, variant))
+    _check_depths(depths, auxiliary)
+    design = Design(activation, norm, norm_placement, dropout, variant, width / 64)
+    first, channels = design.stem(in_channels, stem)
+    stages, widths = design.stages(channels, depths)
+    after = (0, depths[1] - 2) if auxiliary else ()
+    heads = [design.auxiliary(widths[1][place], num_classes, auxiliary_dropout) for place in after]
+    head = nn.Linear(widths[2][-1], num_classes)
+    model = GoogLeNet(first, stages, Dropout(dropout), head, heads, after, auxiliary_weight)
+    _draw(model, has_norm(norm))
+    return model
+
+
+def _left(length: int, stem: Stem, variant: Variant) -> int:
+    """What convolutions and poolings leave of a length; nothing if a pooling finds less than two places."""
+    if stem == "large":
+        length = (length + 1) // 2
+    for size in (3,) * (3 if stem == "large" else 2) + (3 if variant == "paper" else 2,):
+        length = max(0, math.ceil((length - size) / 2) + 1)
+    return length
+
+
+def _check_depths(depths: Sequence[int], auxiliary: bool) -> None:
+    too_many = len(depths) == 3 and any(map(int.__gt__, depths, _MOST))
+    if len(depths) != 3 or too_many:
+        raise UsageError(
+            f"model 'googlenet': depths must be three numbers, at most 2, 5 and 2, got {tuple(depths)}"
+        )
+    if auxiliary and depths[1] < 3:
+        raise UsageError(
+            f"model 'googlenet': auxiliary heads need at least 3 blocks in the second stage, and depths has "
+            f"{depths[1]}; raise it, or write auxiliary: false"
+        )
+
+
+def _draw(model: GoogLeNet, is_normalised: bool) -> None:
+    heads = {model.head, *(module for name, module in model.auxiliary.named_modules() if "head" in name)}
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            if is_normalised:
+                nn.init.trunc_normal_(module.weight, std=0.01, a=-2, b=2)
+            else:
+                bound = math.sqrt(3 / module.weight[0].numel())
+                nn.init.uniform_(module.weight, -bound, bound)
+                assert module.bias is not None
+                nn.init.constant_(module.bias, 0.0 if module in heads else 0.2)
+
+
+register_member(
+    googlenet,
+    "googlenet-paper",
+    "GoogLeNet as in its paper: 5×5 convolutions, no batch norm, local response norm.",
+    course="H1",
+    fixed={"variant": "paper", "depths": _MOST, "width": 64, "norm": "none"},
+    defaults={"dropout": 0.4},
+)
+
+register_member(
+    googlenet,
+    "googlenet-5x5",
+    "GoogLeNet with batch norm and the paper's 5×5 convolutions.",
+    course="H1",
+    fixed={"variant": "paper", "depths": _MOST, "width": 64},
+)
+
+register_member(
+    googlenet,
+    "googlenet-micro",
+    "GoogLeNet for images of 28 or 32 pixels that trains within minutes.",
+    course="H1",
+    fixed={"variant": "paper", "depths": (1, 3, 1)},
+    defaults={"num_classes": 10, "input_size": 32, "width": 8, "stem": "small"},
+)

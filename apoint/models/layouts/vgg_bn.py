@@ -1,0 +1,7 @@
+"""Weights of VGG with batch norm elsewhere: as in `vgg`, with three modules for each convolution."""
+
+from apoint.models.layouts.vgg import PREPROCESSING, layouts
+
+__all__ = ["LAYOUTS", "PREPROCESSING"]
+
+LAYOUTS = layouts(per_layer=3)
