@@ -29,6 +29,7 @@ COMMANDS = {
     "improve": "Race many changes and hand back a better recipe with its evidence.",
     "book": "The course as claims that run: list, show, run, draw, build the pages.",
     "list": "List ingredients, datasets and recipes.",
+    "models": "List models; parameters, multiply-adds and receptive fields of any of them.",
     "runs": "List, show, compare and remove runs.",
     "export": "Export runs: CSV, Parquet, TensorBoard, state dict.",
     "data": "List, fetch and check datasets.",

@@ -26,7 +26,8 @@ class ImageAttention(nn.Module):
         out_i = Σ_j softmax_j(l_ij) v_j,    l_ij = q_i·(k_j + r^W_{j_x - i_x} + r^H_{j_y - i_y}) / √D
 
     and a linear map of all heads together. r^H (`relative_heights`) and r^W (`relative_widths`) are learned
-    for each distance, 2H - 1 and 2W - 1 of them, and shared by the heads. Without `relative`, both are left out, and places
+    for each distance, 2H - 1 and 2W - 1 of them, and shared by the heads. Without `relative`, both are left
+    out, and places
     that change seats change theirs in the output.
 
     The relative parts cost O(HW(H + W)): q_i·r^H_{y - i_y} is the same for all places of row y. Appended to

@@ -1,12 +1,96 @@
-"""H4: how many patches an image has, and how many numbers each of them."""
+"""H4: how many patches an image has, how many numbers each of them, and what a linear map of them is."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional as F
 
-from apoint.book.claim import exercise
-from apoint.book.evidence import Number, same
+from apoint.book.claim import claim, exercise
+from apoint.book.evidence import Evidence, Number, at_most, close, same
+from apoint.book.running import Running
+from apoint.models.counting import count, patch_count
+from apoint.models.creation import create
+from apoint.models.vit import ViT
+from apoint.models.vit import patches as cut_into_patches
+
+
+@claim(
+    "H4",
+    "A linear map of patches is a convolution",
+    kind="identity",
+    statement=r"""
+    An image of $H\times W$ pixels and $C$ channels has $N=HW/P^2$ patches of $P^2C$ numbers. Mapping each of
+    them linearly to a vector of size $E$ is a convolution with $E$ filters of $P\times P$ and stride $P$: the
+    vision transformer, which is said to have no convolutions, begins with one.
+    """,
+    refuted_by="an image for which the two differ by more than rounding, or another number of patches",
+    seconds={"quick": 0.2, "standard": 1},
+    planted={"channels_last": True},
+    details=r"""
+    The weights are the same $E\times P^2C$ numbers, if a patch is laid out channel by channel and row by row,
+    as filters are; laid out pixel by pixel (the planted error), it is another map. Beyond this layer ViT has
+    none that knows which patches are neighbours, but for its learned positions.
+    """,
+    references=("Dosovitskiy et al. (2021), An image is worth 16x16 words, section 3.1",),
+)
+def patches_are_a_convolution(run: Running, channels_last: bool = False) -> Evidence:
+    """ViT's own patch embedding against a convolution; `channels_last` lays patches out otherwise."""
+    numbers, generator = [], run.generator()
+    for height, width, channels, side in ((6, 8, 3, 2), (28, 28, 1, 7), (32, 16, 3, 4)):
+        model = create("vit", in_channels=channels, input_size=(height, width), patch_size=side, width=8)
+        assert isinstance(model, ViT)
+        layer = model.patch_embedding.double().requires_grad_(False)
+        image = torch.randn(2, channels, height, width, generator=generator, dtype=torch.float64)
+        tokens = layer(cut_into_patches(image, side))
+        shape = (8, side, side, channels) if channels_last else (8, channels, side, side)
+        filters = layer.weight.view(shape)
+        filters = filters.permute(0, 3, 1, 2) if channels_last else filters
+        maps = F.conv2d(image, filters, layer.bias, stride=side).flatten(2).transpose(1, 2)
+        name = f"image ({height}, {width}, {channels}), P = {side}"
+        if channels > 1:
+            gap = float((maps - tokens).abs().max())
+            numbers.append(at_most(f"largest difference, {name}", gap, 1e-12))
+        numbers.append(same(f"tokens, {name}", tokens.shape[1], height * width // side**2))
+        numbers.append(same(f"numbers of a patch, {name}", layer.in_features, side**2 * channels))
+    return Evidence(numbers)
+
+
+@claim(
+    "H4b",
+    "Sizes of vision transformers",
+    kind="size",
+    statement=r"""
+    For images of $384^2$ pixels and patches of $16^2$, ViT-B has 87 million parameters and ViT-L 305. A block
+    of width $d$ has $12d^2+13d$: four maps for attention, $4d^2+4d$, two for the feed-forward part,
+    $8d^2+5d$, and two norms, $4d$; the size of the image changes nothing but the positions, $(N+1)d$.
+    """,
+    refuted_by="a network as built with another number of millions, or a block with another number",
+    seconds={"quick": 0.5, "standard": 0.5},
+    planted={"size": 1024},
+    details=r"""
+    The planted error counts for images of $1024^2$, whose positions make themselves felt: the numbers of the
+    table are not those of a network for every image.
+    """,
+    references=("Dosovitskiy et al. (2021), An image is worth 16x16 words, table 1",),
+)
+def vit_sizes(run: Running, size: int = 384) -> Evidence:
+    """Counted parameters; `size` is that of the images."""
+    numbers = []
+    for name, width, depth, millions in (("base", 768, 12, 87), ("large", 1024, 24, 305)):
+        with torch.device("meta"):
+            model = create(f"vit-{name}-patch16", input_size=size)
+        found = {part.name: part.parameters for part in count(model, (3, size, size)).parts}
+        blocks = sum(parameters for part, parameters in found.items() if part.startswith("blocks."))
+        numbers += [
+            same(f"ViT-{name}, millions, rounded", round(sum(found.values()) / 1e6), millions),
+            close(
+                f"ViT-{name}, parameters of all blocks",
+                blocks,
+                depth * (12 * width**2 + 13 * width) + 2 * width,
+            ),
+            close(f"ViT-{name}, parameters of positions", found["positions"], ((384 // 16) ** 2 + 1) * width),
+        ]
+    return Evidence(numbers)
 
 
 @exercise(
@@ -39,6 +123,9 @@ def image_in_patches(channels_forgotten: bool = False) -> list[Number]:
         name = f"of an image ({height}, {width}, {channels}) with P = {side}"
         numbers += [
             same(f"patches {name}", len(patches), height * width // side**2),
+            same(
+                f"the same by the product, {name}", patch_count((height, width), side).patches, len(patches)
+            ),
             same(f"numbers in each {name}", patches.shape[1], size),
             same(f"different pixels in all {name}", len(torch.unique(patches)), height * width * channels),
         ]
