@@ -1,20 +1,25 @@
 """`docs/coverage.md` says which items of the course exist: as the registry and the book have them."""
 
+import inspect
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from apoint.book import ROWS, claims
 from apoint.registry import HOMES, registry
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "coverage.md"
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "coverage.md"
 
 
 def registered() -> dict[str, set[str]]:
-    """The ingredients of each course item."""
+    """The ingredients of each course item; a family of models stands for its members."""
     found: dict[str, set[str]] = defaultdict(set)
     for kind in HOMES:
         for name in registry(kind):
+            if "member_of" in registry(kind)[name].traits:
+                continue
             for item in registry(kind)[name].course:
                 found[item].add(f"{kind} `{name}`")
     return found
@@ -28,13 +33,36 @@ def test_the_document_lists_what_is_registered() -> None:
 
 def test_the_document_lists_the_claims_of_the_book() -> None:
     rows = re.findall(
-        r"^\| ([A-K]\d+) \|(?: [^|]+ \|){2} ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE
+        r"^\| ([A-K]\d+) \|(?: [^|]+ \|){4} ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE
     )
     stated = {item: set(re.findall(r"`(\w+)`", cell)) for item, cell in rows}
     written: dict[str, set[str]] = {item: set() for item in ROWS}
     for id, claim in claims().items():
         written[claim.row.id].add(id)
     assert stated == written
+
+
+def test_the_document_names_the_modules_and_tests_of_each_item() -> None:
+    """A row names what registers its ingredients or checks its claims, and tests that are there."""
+    rows = re.findall(
+        r"^\| ([A-K]\d+) \|(?: [^|]+ \|){2} ([^|]+) \| ([^|]+) \|", DOCUMENT.read_text(), flags=re.MULTILINE
+    )
+    stated = {item: [set(re.findall(r"`([^`]+)`", cell)) for cell in cells] for item, *cells in rows}
+    assert set(stated) == set(ROWS)
+    for item, (modules, tests) in stated.items():
+        serving = {_file(claim.check) for claim in claims().values() if claim.row.id == item}
+        for kind in HOMES:
+            entries = (registry(kind)[name] for name in registry(kind))
+            serving |= {_file(entry.build) for entry in entries if item in entry.course}
+        assert serving <= modules, item
+        assert all((ROOT / "apoint" / module).is_file() for module in modules), item
+        assert all((ROOT / "tests" / test).is_file() for test in tests), item
+        assert bool(tests) == bool(modules), f"{item}: what there is has a test"
+
+
+def _file(function: Any) -> str:
+    path = inspect.unwrap(function).__module__.removeprefix("apoint.").replace(".", "/")
+    return f"{path}.py" if (ROOT / "apoint" / f"{path}.py").is_file() else f"{path}/__init__.py"
 
 
 def test_ingredients_are_documented_and_named_alike() -> None:
