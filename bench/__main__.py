@@ -13,6 +13,7 @@ from bench import (
     probe_fisher,
     stacked_speed,
     start_up,
+    stored_images,
     zoo_speed,
 )
 
@@ -27,4 +28,5 @@ if __name__ == "__main__":
     probe_budget.main()
     ntk_speed.main()
     zoo_speed.main()
+    stored_images.main()
     doctor_peers.main()
