@@ -21,12 +21,15 @@ from apoint.models.attention_resnet import AttentionResNet
 from apoint.models.char_transformer import CharTransformer
 from apoint.models.cnn import CNN
 from apoint.models.convnext import ConvNeXt
+from apoint.models.counting import Counts, count, patch_count
 from apoint.models.creation import create
 from apoint.models.depth import layer_numbers, layer_rates
+from apoint.models.describing import Description, describe
 from apoint.models.googlenet import GoogLeNet
 from apoint.models.lstm_lm import LSTMLanguageModel
 from apoint.models.mean_field import MeanField
 from apoint.models.mlp import MLP
+from apoint.models.receptive import Field, receptive_field, receptive_fields
 from apoint.models.residual_mlp import ResidualMLP
 from apoint.models.resnet import ResNet
 from apoint.models.resnet_cifar import ResNetCifar
@@ -46,6 +49,9 @@ __all__ = [
     "AttentionResNet",
     "CharTransformer",
     "ConvNeXt",
+    "Counts",
+    "Description",
+    "Field",
     "GoogLeNet",
     "LSTMLanguageModel",
     "Loaded",
@@ -58,12 +64,17 @@ __all__ = [
     "Swin",
     "ViT",
     "VisualTransformer",
+    "count",
     "count_parameters",
     "create",
+    "describe",
     "fitted_facts",
     "layer_numbers",
     "layer_rates",
     "load_weights",
+    "patch_count",
     "patches",
+    "receptive_field",
+    "receptive_fields",
     "save_weights",
 ]

@@ -35,7 +35,7 @@ def create(name: str, **arguments: Any) -> nn.Module:
         'ResNetCifar'
     """
     known = registry("model")
-    name, said = _ours(name)
+    name, said = our_name(name)
     entry, arguments = known[name], {**said, **arguments}
     facts = {key: value for key, value in arguments.items() if key in KINDS_OF_FACT}
     settings = {key: value for key, value in arguments.items() if key not in KINDS_OF_FACT}
@@ -45,7 +45,7 @@ def create(name: str, **arguments: Any) -> nn.Module:
     return model
 
 
-def _ours(name: str) -> tuple[str, dict[str, Any]]:
+def our_name(name: str) -> tuple[str, dict[str, Any]]:
     """Our name of a model, and what another library's name of it says besides."""
     known = registry("model")
     for candidate in (name, name.replace("_", "-")):
