@@ -22,8 +22,7 @@ from apoint.models.counting import (
     patch_count,
     patch_size_of,
 )
-from apoint.models.creation import create
-from apoint.models.creation import our_name as our_name
+from apoint.models.creation import create, our_name
 from apoint.models.receptive import Field, receptive_fields
 from apoint.models.shapes import KINDS_OF_FACT, space_of
 from apoint.registry import Ingredient, registry

@@ -103,7 +103,9 @@ def test_the_number_of_relative_parameters_is_the_papers() -> None:
     module = layer(5, 7)
     assert module.relative_heights is not None
     assert module.relative_widths is not None
-    assert module.relative_heights.numel() + module.relative_widths.numel() == (2 * (5 + 7) - 2) * KEYS // HEADS
+    assert (
+        module.relative_heights.numel() + module.relative_widths.numel() == (2 * (5 + 7) - 2) * KEYS // HEADS
+    )
 
 
 def augmented(stride: int = 1, **settings: str) -> AugmentedConvolution:
