@@ -32,7 +32,7 @@ MODELS = {
 }
 BATCH = 4
 ROUNDS = int(os.environ.get("APOINT_BENCH_ROUNDS", "9"))
-STEPS = 40
+STEPS = 80
 
 
 def forward(model: nn.Module, x: Tensor) -> Callable[[], object]:

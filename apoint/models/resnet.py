@@ -86,9 +86,12 @@ class Design:
         """The norm, if there is one."""
         return build_norm(self.norm, channels, "channels", 2) if has_norm(self.norm) else None
 
-    def activated(self) -> nn.Module:
-        """The activation."""
-        return build_activation(self.activation)
+    def activated(self, in_place: bool = False) -> nn.Module:
+        """The activation; in place only where what it is given is needed by nobody else."""
+        made = build_activation(self.activation)
+        if isinstance(made, nn.ReLU):
+            made.inplace = in_place
+        return made
 
     def stem(self, in_channels: int, width: int, kind: Stem) -> nn.Sequential:
         """Large: a 7×7 convolution and a pooling, each of stride 2; small: a 3×3 convolution."""
@@ -97,7 +100,7 @@ class Design:
         return named(
             convolution=self.convolution(in_channels, width, size, stride),
             norm=self.normalised(width) if post else None,
-            activation=self.activated() if post else None,
+            activation=self.activated(in_place=True) if post else None,
             pool=nn.MaxPool2d(3, 2, padding=1) if kind == "large" else None,
         )
 
@@ -128,7 +131,8 @@ class Design:
             else:
                 parts |= convolution
                 parts[f"norm{number}"] = self.normalised(shape[1])
-                parts[f"activation{number}"] = self.activated() if number < len(shapes) else None
+                last = number == len(shapes)
+                parts[f"activation{number}"] = None if last else self.activated(in_place=True)
         parts["scale"] = None if self.layer_scale is None else LayerScale(after, self.layer_scale, "channels")
         return named(**parts)
 

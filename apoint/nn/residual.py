@@ -80,7 +80,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The sum of shortcut and branch, as in the class's table."""
         straight = x if self.shortcut is None else self.shortcut(x)
-        total = straight + (self._branch(x) if self.drop is None else self.drop(self._branch, x))
+        total = straight + self._branch(x) if self.drop is None else self.drop.add(straight, self._branch, x)
         if self.norm is not None and self.placement == "post":
             total = self.norm(total)
         out: Tensor = total if self.activation is None else self.activation(total)

@@ -217,3 +217,16 @@ def test_functional_dropout_is_what_is_drawn_for_each_dtype():
     ours = Dropout(0.4)(x)
     torch.manual_seed(5)
     assert torch.equal(ours, F.dropout(x, 0.4))
+
+
+@pytest.mark.parametrize("mode", ["batch", "sample"])
+@pytest.mark.parametrize("scaling", ["train", "test"])
+@pytest.mark.parametrize("training", [True, False])
+def test_adding_a_branch_is_adding_what_the_module_gives(mode, scaling, training):
+    drop = StochasticDepth(0.5, 0.8, mode, scaling).double().train(training)
+    x, straight = torch.randn(2, 6, 3, dtype=torch.float64)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        expected = straight + drop(torch.sin, x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(drop.add(straight, torch.sin, x), expected)
