@@ -141,7 +141,7 @@ class StochasticDepth(_Droppable):
         return out * mask if self.scaling == "test" else out * (mask / survival)
 
     def add(self, straight: Tensor, branch: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """`straight` plus what `forward` gives, in fewer operations: a branch that is dropped adds nothing."""
+        """`straight` plus what `forward` gives, in fewer operations: what is dropped adds nothing."""
         if self.mode == "sample" or self.survival == 1 or not self.training:
             kept: Tensor = self(branch, x)
             return straight + kept
