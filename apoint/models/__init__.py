@@ -3,6 +3,7 @@
     mlp, residual_mlp, mean_field   perceptrons
     cnn                             plain convolutional network, for images and signals
     alexnet, vgg, googlenet         the first large networks for photographs
+    inception3                      filters taken apart into small and narrow ones
     resnet, resnet_cifar            residual networks, for photographs and for small images
     attention_resnet                convolutions beside attention
     visual_transformer              convolutions, then a transformer over a few tokens
@@ -12,8 +13,8 @@
 
 `create` builds one by name, `load_weights` and `save_weights` read and write weights in anyone's layout. What
 families share is in `shapes` (facts about data), `members` (networks of a family), `transformer` (blocks,
-positions), `layouts` and `weights`. `counting`, `receptive` and `depth` tell how large a model is, how far it
-sees, and which layer comes after which.
+positions), `inceptions` (auxiliary heads), `layouts` and `weights`. `counting`, `receptive` and `depth` tell
+how large a model is, how far it sees, and which layer comes after which.
 """
 
 from apoint.models.alexnet import AlexNet
@@ -26,6 +27,7 @@ from apoint.models.creation import create
 from apoint.models.depth import layer_numbers, layer_rates
 from apoint.models.describing import Description, describe
 from apoint.models.googlenet import GoogLeNet
+from apoint.models.inception3 import InceptionV3
 from apoint.models.lstm_lm import LSTMLanguageModel
 from apoint.models.mean_field import MeanField
 from apoint.models.mlp import MLP
@@ -53,6 +55,7 @@ __all__ = [
     "Description",
     "Field",
     "GoogLeNet",
+    "InceptionV3",
     "LSTMLanguageModel",
     "Loaded",
     "MeanField",

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.models.alexnet import Plain, Stem, check_smallest, local_response_norm
-from apoint.models.cnn import GlobalAverage, NormPlacement
+from apoint.models.alexnet import Stem, check_smallest, local_response_norm
+from apoint.models.cnn import NormPlacement
+from apoint.models.inceptions import InceptionNet, Scaled
 from apoint.models.members import register_member
 from apoint.models.resnet import check_space, named
 from apoint.models.shapes import Size, has_norm
@@ -66,93 +67,22 @@ class Inception(nn.Module):
         )
 
 
-class GoogLeNet(nn.Module):
-    """Stem, stages of inception blocks, mean over space, linear layer; with auxiliary heads if wanted.
+class GoogLeNet(InceptionNet):
+    """Stem, stages of inception blocks, mean over space, linear layer; with two auxiliary heads if wanted.
 
-    The paper adds to the loss of the logits, in training, those of two auxiliary heads inside the network,
-    each times w = 0.3. A loss that is a function of one tensor of logits and one of targets cannot be such a
-    sum. So with auxiliary heads, *in training* the row of each example is the logits of one head, drawn for
-    that example alone: the main one with probability 1/(1 + 2w), each of the others with w/(1 + 2w). Then
-    whatever the loss and the targets, the expectation of the loss of a batch, and of its gradient, is the
-    paper's divided by 1 + 2w: multiply the learning rate of a plain gradient method by 1 + 2w = 1.6 for
-    steps of the paper's length. The price is noise, as if each head saw its own part of the batch. A training
-    loop that can add losses needs no draws: `all_logits` gives the logits of all heads. In evaluation there
-    is the main head only, and no draw.
-
-    Args:
-        stem: From images to the first feature maps.
-        stages: Three sequences of blocks; the first two end with a pooling.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
-        auxiliary: The auxiliary heads: two, or none.
-        auxiliary_after: After which blocks of the second stage they stand.
-        auxiliary_weight: The weight w of each of their losses; the main one's is 1.
+    The stages are three sequences of blocks, of which the first two end with a pooling. What auxiliary heads
+    do in training is said in `InceptionNet`; with the paper's two of weight w = 0.3, the sum of the weights
+    by which the loss is divided is 1.6.
     """
 
     family = "googlenet"
 
-    def __init__(
-        self,
-        stem: nn.Module,
-        stages: nn.Sequential,
-        dropout: Dropout,
-        head: nn.Linear,
-        auxiliary: Sequence[nn.Module] = (),
-        auxiliary_after: Sequence[int] = (),
-        auxiliary_weight: float = 0.3,
-    ) -> None:
-        super().__init__()
-        self.stem = stem
-        self.stages = stages
-        self.auxiliary = nn.ModuleList(auxiliary)
-        self.auxiliary_after = tuple(auxiliary_after)
-        self.auxiliary_weight = auxiliary_weight
-        self.readout = GlobalAverage()
-        self.dropout = dropout
-        self.head = head
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        """One logit for each class; in training with auxiliary heads, those of one head for each example."""
-        if self.training and len(self.auxiliary) > 0:
-            return self._drawn(self.all_logits(x_BCHW))
-        return self._main(self.stages(self.stem(x_BCHW)))
-
-    def all_logits(self, x_BCHW: Tensor) -> tuple[Tensor, ...]:
-        """The logits of the main head and of each auxiliary one, from the lowest up, in any mode."""
-        x_BCHW, others = self.stages[0](self.stem(x_BCHW)), []
-        heads = dict(zip(self.auxiliary_after, self.auxiliary, strict=True))
-        for number, block in enumerate(self.stages[1].children()):
-            x_BCHW = block(x_BCHW)
-            if number in heads:
-                others.append(heads[number](x_BCHW))
-        return self._main(self.stages[2](x_BCHW)), *others
-
-    def _main(self, x_BCHW: Tensor) -> Tensor:
-        logits_BC: Tensor = self.head(self.dropout(self.readout(x_BCHW)))
-        return logits_BC
-
-    def _drawn(self, logits: tuple[Tensor, ...]) -> Tensor:
-        """For each example the row of one head; a later head takes over from those before it."""
-        chosen_BC, total = logits[0], 1.0
-        for other_BC in logits[1:]:
-            total += self.auxiliary_weight
-            share = self.auxiliary_weight / total
-            takes_over_B1 = torch.bernoulli(other_BC.new_full((len(other_BC), 1), share))
-            chosen_BC = torch.where(takes_over_B1 > 0, other_BC, chosen_BC)
-        return chosen_BC
-
 
 @dataclass(frozen=True)
-class Design(Plain):
+class Design(Scaled):
     """The settings that all parts of a network share, and how the parts are made from them."""
 
     variant: Variant
-    share: float
-    """The number of channels relative to the published network's."""
-
-    def wide(self, channels: int) -> int:
-        """A published number of channels in this network's width."""
-        return max(1, round(channels * self.share))
 
     def layer(self, before: int, after: int, size: int, stride: int = 1) -> nn.Sequential:
         """A convolution that keeps the size of space but for its stride, with norm and activation."""
@@ -254,7 +184,7 @@ def googlenet(
 
     With auxiliary heads, a row of the output in training is that of one of the heads, drawn for each example;
     the expected loss is the paper's weighted sum, divided by the sum of the weights, whatever the loss. See
-    `GoogLeNet` for why, and for `all_logits`, which gives the logits of all heads to a loop of one's own.
+    `InceptionNet` for why, and for `all_logits`, which gives the logits of all heads to a loop of one's own.
 
     Args:
         variant: `torchvision`, as public weights have it, or the `paper`'s.
@@ -276,7 +206,7 @@ def googlenet(
     check_space("googlenet", input_size)
     check_smallest("googlenet", input_size, lambda length: _left(length, stem, variant))
     _check_depths(depths, auxiliary)
-    design = Design(activation, norm, norm_placement, dropout, variant, width / 64)
+    design = Design(activation, norm, norm_placement, dropout, width / 64, variant)
     first, channels = design.stem(in_channels, stem)
     stages, widths = design.stages(channels, depths)
     after = (0, depths[1] - 2) if auxiliary else ()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -111,18 +112,27 @@ def test_another_rule_afterwards_is_exploratory(made: Any, tmp_path: Path) -> No
     assert len(list((root / "comparisons").iterdir())) == 3
 
 
-def test_the_declaration_is_there_before_the_first_candidate(base: Path, root: Path) -> None:
-    """Nothing of the candidate is trained until the margin is fixed and on disk."""
+def test_the_declaration_is_there_before_the_first_replica(base: Path, root: Path) -> None:
+    """The rule that gives the margin is on disk before anything is trained, and never changes."""
     seen: list[tuple[int, Any]] = []
 
     def say(sentence: str) -> None:
         kept = read_declaration(only_folder(root)) if (root / "comparisons").exists() else None
-        names = {run.fingerprint for run in find_runs(root)}
-        seen.append((len(names), kept.margin if kept else "no declaration"))
+        seen.append((len(list(find_runs(root))), kept.margin_rule if kept else "no declaration"))
 
     compare(base, changes=WORSE, runs_root=root, say=say, **QUICK)
-    assert all(number <= 1 for number, margin in seen if margin in (None, "no declaration"))
-    assert any(number == 1 and margin is not None for number, margin in seen)
+    rule = "half the standard deviation of the baseline's first 8 seeds"
+    assert (0, rule) in seen
+    assert {stated for number, stated in seen if number > 0} == {rule}
+
+
+def test_the_margin_depends_on_the_baseline_alone(base: Path, root: Path, tmp_path: Path) -> None:
+    verdicts = [
+        compare(base, changes=changes, runs_root=folder, **QUICK)
+        for changes, folder in ((WORSE, root), ({"optimizer.lr": 3.0001e-3}, tmp_path / "other"))
+    ]
+    margins = {verdict.margin for verdict in verdicts}
+    assert margins == {statistics.stdev(verdicts[0].baseline[:8]) / 2}
 
 
 def test_nearly_nothing_is_equivalent(base: Path, root: Path) -> None:
