@@ -14,10 +14,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
-from apoint.models.cnn import GlobalAverage
-from apoint.models.convnext import LAYER_NORM, check_kernel, check_reach, norm_of_places
+from apoint.models.convnext import LAYER_NORM, ConvNeXt, check_kernel, check_reach, norm_of_places
 from apoint.models.members import register_member
 from apoint.models.resnet import check_space, draw_he_over_outputs, named
 from apoint.models.shapes import Size, has_norm
@@ -34,42 +33,10 @@ RATIO = (1, 1, 3, 1)
 """The blocks of each stage in proportion to those of the first, as in Swin."""
 
 
-class ResNetToConvNeXt(nn.Module):
-    """Stem, stages of residual blocks, mean over space, perhaps a norm, linear layer.
-
-    Args:
-        stem: From images to the first feature maps.
-        stages: The stages, each perhaps with a down-sampling of its own, and blocks.
-        norm: Applied to the means, before the head reads them; None leaves it out.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
-    """
+class ResNetToConvNeXt(ConvNeXt):
+    """A network of the road; where there is no norm before the head, the identity stands for it."""
 
     family = "road"
-
-    def __init__(
-        self,
-        stem: nn.Module,
-        stages: nn.Sequential,
-        norm: nn.Module | None,
-        dropout: Dropout,
-        head: nn.Linear,
-    ) -> None:
-        super().__init__()
-        self.stem = stem
-        self.stages = stages
-        self.readout = GlobalAverage()
-        self.norm = norm
-        self.dropout = dropout
-        self.head = head
-
-    def forward(self, x_BCHW: Tensor) -> Tensor:
-        """One logit for each class."""
-        features_BC = self.readout(self.stages(self.stem(x_BCHW)))
-        if self.norm is not None:
-            features_BC = self.norm(features_BC)
-        logits: Tensor = self.head(self.dropout(features_BC))
-        return logits
 
 
 @dataclass(frozen=True)
@@ -288,7 +255,7 @@ def resnet_to_convnext(
     model = ResNetToConvNeXt(
         design.stem(in_channels, width, reduction),
         design.stages(depths, width),
-        build_norm(norm, last) if separate_downsampling and has_norm(norm) else None,
+        build_norm(norm, last) if separate_downsampling and has_norm(norm) else nn.Identity(),
         Dropout(dropout),
         nn.Linear(last, num_classes),
     )

@@ -242,7 +242,7 @@ def test_blocks_are_their_formula_with_their_gradient(name, spatial, active, nor
 def test_norms_that_come_with_separate_downsampling():
     """One after the stem of patches, one before each down-sampling, one after the mean (section 2.6)."""
     before, after = (on_meta(**{**END, "separate_downsampling": separate}) for separate in (False, True))
-    assert before.norm is None
+    assert isinstance(before.norm, nn.Identity)
     assert isinstance(after.norm, nn.LayerNorm)
     assert [hasattr(model.stem, "norm") for model in (before, after)] == [False, True]
     assert [hasattr(stage, "downsampling") for stage in after.stages] == [False, True, True, True]
