@@ -15,9 +15,9 @@ from apoint.models.shapes import Size, has_norm, space_of, written
 from apoint.nn.activations import activation as build_activation
 from apoint.nn.dropout import Dropout, Mode, StochasticDepth
 from apoint.nn.norms import norm as build_norm
-from apoint.nn.residual import Residual, ScalarBias
+from apoint.nn.residual import LayerScale, Residual, ScalarBias
 from apoint.registry import register
-from apoint.settings import ActivationSpec, Count, NormSpec, Rate, Spec
+from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Spec
 
 Shortcut = Literal["A", "B"]
 Placement = Literal["post", "pre"]
@@ -73,6 +73,7 @@ class _Design:
     stochastic_depth: float
     stochastic_depth_mode: Mode
     fixup: bool
+    layer_scale: float | None
 
     @property
     def bias(self) -> bool:
@@ -115,15 +116,18 @@ class _Design:
             return nn.Sequential(*self.normalised(channels), *self.activated())
         return nn.Sequential(*self.scalar())
 
+    def scaled(self, channels: int) -> list[nn.Module]:
+        return [] if self.layer_scale is None else [LayerScale(channels, self.layer_scale, "channels")]
+
     def _branch(self, before: int, after: int, stride: int) -> nn.Sequential:
         first, second = self.convolution(before, after, stride), self.convolution(after, after)
         between = [*self.normalised(after), build_activation(self.activation), Dropout(self.dropout)]
         between += self.scalar()
         if self.placement == "pre":  # with Fixup, Residual holds the branch's first and last scalar
             opening = [] if self.fixup else self.normalised(before)
-            return nn.Sequential(*opening, *self.activated(), first, *between, second)
+            return nn.Sequential(*opening, *self.activated(), first, *between, second, *self.scaled(after))
         closing = [] if self.fixup else self.normalised(after)
-        return nn.Sequential(first, *between, second, *closing)
+        return nn.Sequential(first, *between, second, *closing, *self.scaled(after))
 
     def _shortcut(self, before: int, after: int, stride: int) -> nn.Module | None:
         if before == after:
@@ -151,6 +155,7 @@ def resnet_cifar(
     stochastic_depth: Rate = 0.0,
     stochastic_depth_mode: Mode = "batch",
     fixup: bool = False,
+    layer_scale: Positive | None = None,
 ) -> ResNetCifar:
     """A residual network for small images, of 6n + 2 layers in three stages of n blocks.
 
@@ -171,12 +176,21 @@ def resnet_cifar(
         stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
         stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
         fixup: Whether to put Fixup's scalars in place of norms and biases; needs `norm: none`.
+        layer_scale: What the learned factors of each branch's channels begin with; none by default.
 
     Reference: He et al. (2016), Deep residual learning for image recognition, section 4.2.
     """
     _check(input_size, depth, norm, fixup)
     design = _Design(
-        shortcut, activation, norm, placement, dropout, stochastic_depth, stochastic_depth_mode, fixup
+        shortcut,
+        activation,
+        norm,
+        placement,
+        dropout,
+        stochastic_depth,
+        stochastic_depth_mode,
+        fixup,
+        layer_scale,
     )
     num_blocks = (depth - 2) // 2
     stages: list[nn.Module] = []

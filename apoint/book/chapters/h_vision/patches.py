@@ -40,6 +40,8 @@ def patches_are_a_convolution(run: Running, channels_last: bool = False) -> Evid
         model = create("vit", in_channels=channels, input_size=(height, width), patch_size=side, width=8)
         assert isinstance(model, ViT)
         layer = model.patch_embedding.double().requires_grad_(False)
+        for drawn in (layer.weight, layer.bias):
+            drawn.copy_(torch.randn(drawn.shape, generator=generator, dtype=torch.float64))
         image = torch.randn(2, channels, height, width, generator=generator, dtype=torch.float64)
         tokens = layer(cut_into_patches(image, side))
         shape = (8, side, side, channels) if channels_last else (8, channels, side, side)
