@@ -13,7 +13,6 @@ from torch import nn
 from apoint.errors import UsageError
 from apoint.models.members import register_member
 from apoint.models.resnet import (
-    EXPANSION,
     Block,
     Design,
     Placement,
@@ -25,6 +24,7 @@ from apoint.models.resnet import (
 from apoint.models.shapes import Size, space_of
 from apoint.nn.augmented import AugmentedConvolution, ImageAttention, PoolAttention, halved
 from apoint.nn.dropout import Dropout, Mode
+from apoint.nn.residual import Residual
 from apoint.registry import register
 from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Share, WholeNumber
 
@@ -163,26 +163,17 @@ def attention_resnet(
     space = cast(Space, space_of(input_size))
     if stem == "large":
         space = after_stride(after_stride(space, 2), 2)
-    before, number, stages = width, 0, []
-    for stage, depth in enumerate(depths):
-        after, blocks = width * 2**stage * EXPANSION[block], []
-        for position in range(depth):
-            number += 1
-            stride = 2 if stage > 0 and position == 0 else 1
-            made = design.residual(before, after, stride, number / sum(depths))
-            if stage >= len(depths) - augmented_stages:
-                augmentation.apply(made.branch, space)
-            blocks.append(made)
-            before, space = after, after_stride(space, stride)
-        stages.append(nn.Sequential(*blocks))
-    head = nn.Linear(before, num_classes)
-    model = AttentionResNet(
-        design.stem(in_channels, width, stem),
-        nn.Sequential(*stages),
-        design.last(before),
-        Dropout(dropout),
-        head,
-    )
+
+    def augment(made: Residual, stage: int, stride: int) -> None:
+        nonlocal space
+        if stage >= len(depths) - augmented_stages:
+            augmentation.apply(made.branch, space)
+        space = after_stride(space, stride)
+
+    stages, channels = design.stages(depths, width, change=augment)
+    head = nn.Linear(channels, num_classes)
+    first, last = design.stem(in_channels, width, stem), design.last(channels)
+    model = AttentionResNet(first, stages, last, Dropout(dropout), head)
     draw(model)
     return model
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,13 @@ Block = Literal["basic", "bottleneck"]
 Stem = Literal["large", "small"]
 Placement = Literal["post", "pre"]
 EXPANSION = {"basic": 1, "bottleneck": 4}
+
+
+Change = Callable[[Residual, int, int], None]
+
+
+def _nothing(block: Residual, stage: int, stride: int) -> None:
+    """Leave a block as it is."""
 
 
 class ResNet(nn.Module):
@@ -103,6 +111,33 @@ class Design:
             activation=self.activated(in_place=True) if post else None,
             pool=nn.MaxPool2d(3, 2, padding=1) if kind == "large" else None,
         )
+
+    def stages(
+        self, depths: tuple[int, ...], width: int, total: int | None = None, change: Change = _nothing
+    ) -> tuple[nn.Sequential, int]:
+        """Stages of residual blocks, the later ones halving space and doubling channels.
+
+        Args:
+            depths: The number of blocks of each stage.
+            width: The number of channels before the first.
+            total: Of how many blocks these are the first, for stochastic depth; by default they are all.
+            change: Called with each block as it is made, the number of its stage and its stride.
+
+        Returns:
+            The stages, and the number of channels after them.
+        """
+        before, number, stages = width, 0, []
+        for stage, depth in enumerate(depths):
+            after, blocks = width * 2**stage * EXPANSION[self.block], []
+            for position in range(depth):
+                number += 1
+                stride = 2 if stage > 0 and position == 0 else 1
+                made = self.residual(before, after, stride, number / (total or sum(depths)))
+                change(made, stage, stride)
+                blocks.append(made)
+                before = after
+            stages.append(nn.Sequential(*blocks))
+        return nn.Sequential(*stages), before
 
     def residual(self, before: int, after: int, stride: int, depth_share: float) -> Residual:
         """One block, from `before` channels to `after`."""
@@ -198,23 +233,10 @@ def resnet(
     design = Design(
         block, stride_on, activation, norm, placement, stochastic_depth, stochastic_depth_mode, layer_scale
     )
-    before, number, stages = width, 0, []
-    for stage, depth in enumerate(depths):
-        after, blocks = width * 2**stage * EXPANSION[block], []
-        for position in range(depth):
-            number += 1
-            stride = 2 if stage > 0 and position == 0 else 1
-            blocks.append(design.residual(before, after, stride, number / sum(depths)))
-            before = after
-        stages.append(nn.Sequential(*blocks))
-    head = nn.Linear(before, num_classes)
-    model = ResNet(
-        design.stem(in_channels, width, stem),
-        nn.Sequential(*stages),
-        design.last(before),
-        Dropout(dropout),
-        head,
-    )
+    stages, channels = design.stages(depths, width)
+    head = nn.Linear(channels, num_classes)
+    first, last = design.stem(in_channels, width, stem), design.last(channels)
+    model = ResNet(first, stages, last, Dropout(dropout), head)
     draw_he_over_outputs(model)
     return model
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from apoint.models.members import register_member
 from apoint.models.resnet import (
-    EXPANSION,
     Block,
     Design,
     Placement,
@@ -275,7 +274,7 @@ def visual_transformer(
         block, stride_on, activation, norm, placement, stochastic_depth, stochastic_depth_mode, layer_scale
     )
     total = sum(depths) + num_modules
-    stages, channels = residual_stages(design, depths, width, total)
+    stages, channels = design.stages(depths, width, total)
     tokens = TokenDesign(
         channels,
         num_tokens,
@@ -303,22 +302,6 @@ def visual_transformer(
     )
     draw(model)
     return model
-
-
-def residual_stages(
-    design: Design, depths: tuple[int, ...], width: int, total: int
-) -> tuple[nn.Sequential, int]:
-    """The stages of `resnet`, whose blocks are the first of `total`, and the channels of their output."""
-    before, number, stages = width, 0, []
-    for stage, depth in enumerate(depths):
-        after, blocks = width * 2**stage * EXPANSION[design.block], []
-        for position in range(depth):
-            number += 1
-            stride = 2 if stage > 0 and position == 0 else 1
-            blocks.append(design.residual(before, after, stride, number / total))
-            before = after
-        stages.append(nn.Sequential(*blocks))
-    return nn.Sequential(*stages), before
 
 
 def draw(model: VisualTransformer) -> None:

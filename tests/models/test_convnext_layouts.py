@@ -6,9 +6,10 @@ from torch import nn
 
 from apoint.errors import UsageError
 from apoint.models import create, load_weights, save_weights
-from apoint.models.layouts import layouts_of, to_ours, to_theirs
+from apoint.models.layouts import layouts_of, to_theirs
 from apoint.models.layouts.convnext import PREPROCESSING
-from tests.models.keys import key_digest, key_lines, known_keys
+from tests.models.foreign import assert_keys, assert_undone
+from tests.models.keys import key_lines, known_keys
 
 KEYS = known_keys("convnext")
 LAYOUTS = ["apoint", "timm", "timm-convolutional", "torchvision", "facebook", "huggingface"]
@@ -32,9 +33,7 @@ def test_names_shapes_and_types_are_those_of_the_library(place):
     with torch.device("meta"):  # timm's smallest is no member here, but its weights have a place
         atto = {"width": 40, "depths": (2, 2, 6, 2)}
         model = create("convnext", **atto) if name == "atto" else create(name)
-    weights, unnamed = to_theirs(model, layouts_of(model)[layout])
-    assert unnamed == []
-    assert key_digest(weights) == KEYS[place]
+    assert_keys(model, layout, KEYS[place])
 
 
 def test_names_and_shapes_are_those_of_the_papers_repository():
@@ -89,11 +88,7 @@ def test_there_and_back(layout, tmp_path):
 def test_translation_is_undone_by_its_inverse():
     model = small()
     assert list(layouts_of(model)) == LAYOUTS
-    for layout in layouts_of(model).values():
-        weights, _ = to_theirs(model, layout)
-        back = to_ours(model, weights, layout)
-        assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
-        assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
+    assert_undone(model)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:])

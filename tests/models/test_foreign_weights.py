@@ -199,6 +199,14 @@ def test_a_head_of_other_features_is_a_wrong_shape(tmp_path):
         load_weights(network(), tmp_path / "w.safetensors")
 
 
+def test_what_holds_nothing_to_load_is_told(tmp_path):
+    model = create("swin", input_size=16, num_classes=3, width=8, depths=(1,), num_heads=(2,), window=2)
+    save_weights(model, tmp_path / "w.safetensors", "torchvision")
+    report = load_weights(model, tmp_path / "w.safetensors", layout="torchvision")
+    assert report.ignored
+    assert all(name.endswith("relative_position_index") for name in report.ignored)
+
+
 def test_old_files_lack_the_number_of_batches(tmp_path):
     weights = {name: value for name, value in in_timm(network()).items() if "num_batches" not in name}
     save_file(weights, tmp_path / "w.safetensors")
@@ -249,8 +257,13 @@ def test_preprocessing_beside_the_file_and_by_name(tmp_path):
         0.75,
     )
     (folder / "preprocessor_config.json").write_text(json.dumps({**hub, "image_std": [0.2]}))
-    with pytest.raises(UsageError, match="does not say how to prepare images"):
-        load_weights(network(), folder / "model.safetensors")
+    model = network(seed=9)
+    unchanged(
+        model,
+        lambda: load_weights(model, folder / "model.safetensors"),
+        expected_exception=UsageError,
+        match="does not say how to prepare images",
+    )
 
 
 def test_what_nobody_said_is_assumed_and_says_so(tmp_path):

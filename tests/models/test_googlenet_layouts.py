@@ -7,8 +7,8 @@ from torch import nn
 
 from apoint.errors import UsageError
 from apoint.models import create, load_weights, save_weights
-from apoint.models.layouts import layouts_of, to_ours, to_theirs
-from tests.models.keys import key_digest, known_keys
+from tests.models.foreign import assert_keys, assert_there_and_back, assert_undone
+from tests.models.keys import known_keys
 
 KEYS = known_keys("googlenet")
 
@@ -23,33 +23,20 @@ def test_names_shapes_and_types_are_those_of_the_library(place):
     layout, name = place.split("/")
     with torch.device("meta"):
         model = create("googlenet", auxiliary=name.endswith("_aux"))
-    weights, unnamed = to_theirs(model, layouts_of(model)[layout])
-    assert unnamed == []
-    assert key_digest(weights) == KEYS[place]
+    assert_keys(model, layout, KEYS[place])
 
 
 @pytest.mark.parametrize("auxiliary", [False, True])
 @pytest.mark.parametrize("layout", ["apoint", "torchvision"])
 def test_there_and_back(layout, auxiliary, tmp_path):
     model, other = small(auxiliary=auxiliary), small(auxiliary=auxiliary)
-    save_weights(model, tmp_path / "w.safetensors", layout)
-    report = load_weights(other, tmp_path / "w.safetensors")
-    assert report.layout == layout
-    assert report.matched == list(model.state_dict())
-    for name, value in model.state_dict().items():
-        assert torch.equal(other.state_dict()[name], value), name
-    images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(model(images), other(images))
+    assert_there_and_back(model, other, layout, tmp_path, torch.randn(2, 3, 64, 64))
 
 
 @pytest.mark.parametrize("auxiliary", [False, True])
 def test_translation_is_undone_by_its_inverse(auxiliary):
     model = small(auxiliary=auxiliary)
-    for layout in layouts_of(model).values():
-        weights, _ = to_theirs(model, layout)
-        back = to_ours(model, weights, layout)
-        assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
-        assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
+    assert_undone(model)
 
 
 class Layer(nn.Module):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from apoint.errors import UsageError
 from apoint.models import create, load_weights, save_weights
 from apoint.models.layouts import layouts_of, to_ours, to_theirs
+from tests.models.foreign import assert_keys
 from tests.models.keys import key_digest, known_keys
 
 KEYS = known_keys("inception3")
@@ -23,9 +24,7 @@ def test_names_shapes_and_types_are_those_of_the_library(place):
     layout, name = place.split("/")
     with torch.device("meta"):
         model = create("inception-v3", auxiliary=name.endswith("_aux"))
-    weights, unnamed = to_theirs(model, layouts_of(model)[layout])
-    assert unnamed == []
-    assert key_digest(weights) == KEYS[place]
+    assert_keys(model, layout, KEYS[place])
 
 
 @pytest.mark.parametrize("auxiliary", [False, True])

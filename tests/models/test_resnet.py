@@ -7,8 +7,8 @@ from torch import nn
 
 from apoint.errors import UsageError
 from apoint.models import count_parameters, create, load_weights, save_weights
-from apoint.models.layouts import layouts_of, to_ours, to_theirs
-from tests.models.keys import key_digest, known_keys
+from tests.models.foreign import assert_keys, assert_undone
+from tests.models.keys import known_keys
 
 COUNTS = {18: 11_689_512, 34: 21_797_672, 50: 25_557_032, 101: 44_549_160, 152: 60_192_808}
 KEYS = known_keys("resnet")
@@ -116,9 +116,7 @@ def test_signals_are_refused():
 def test_names_shapes_and_types_are_those_of_the_library(place):
     layout, name = place.split("/")
     model = on_meta(name)
-    weights, unnamed = to_theirs(model, layouts_of(model)[layout])
-    assert unnamed == []
-    assert key_digest(weights) == KEYS[place]
+    assert_keys(model, layout, KEYS[place])
 
 
 @pytest.mark.parametrize("layout", ["apoint", "timm", "torchvision", "huggingface"])
@@ -138,11 +136,7 @@ def test_there_and_back(layout, block, tmp_path):
 
 def test_translation_is_undone_by_its_inverse():
     model = small()
-    for layout in layouts_of(model).values():
-        weights, _ = to_theirs(model, layout)
-        back = to_ours(model, weights, layout)
-        assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
-        assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
+    assert_undone(model)
 
 
 def test_what_a_layout_does_not_know_is_not_saved_in_it(tmp_path):

@@ -7,9 +7,10 @@ import torch
 
 from apoint.errors import UsageError
 from apoint.models import create, load_weights, save_weights
-from apoint.models.layouts import layouts_of, to_ours, to_theirs
+from apoint.models.layouts import layouts_of, to_theirs
 from apoint.models.layouts.swin import resize
-from tests.models.keys import key_digest, known_keys
+from tests.models.foreign import assert_keys, assert_undone
+from tests.models.keys import known_keys
 
 KEYS = known_keys("swin")
 LAYOUTS = ["apoint", "timm", "torchvision", "microsoft", "huggingface", "huggingface-5"]
@@ -35,9 +36,7 @@ def test_names_shapes_and_types_are_those_of_the_library(place):
     settings = {"window": int(window[0]), "input_size": 384} if window else {}
     with torch.device("meta"):
         model = create(name, **settings)
-    weights, unnamed = to_theirs(model, layouts_of(model)[layout])
-    assert unnamed == []
-    assert key_digest(weights) == KEYS[place]
+    assert_keys(model, layout, KEYS[place])
 
 
 def test_names_of_the_authors():
@@ -140,10 +139,7 @@ def test_there_and_back(layout, tmp_path):
 def test_translation_is_undone_by_its_inverse():
     model = small()
     assert list(layouts_of(model)) == LAYOUTS
-    for layout in layouts_of(model).values():
-        back = to_ours(model, to_theirs(model, layout)[0], layout)
-        assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
-        assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
+    assert_undone(model)
 
 
 def test_constants_of_older_files_are_passed_over(tmp_path):

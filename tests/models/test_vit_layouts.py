@@ -8,7 +8,8 @@ from torch import nn
 
 from apoint.errors import UsageError
 from apoint.models import create, load_weights, save_weights
-from apoint.models.layouts import layouts_of, resized, to_ours, to_theirs
+from apoint.models.layouts import layouts_of, resized, to_theirs
+from tests.models.foreign import assert_undone
 from tests.models.keys import key_digest, known_keys
 
 KEYS = known_keys("vit")
@@ -124,11 +125,7 @@ def test_there_and_back(layout, tmp_path):
 
 def test_translation_is_undone_by_its_inverse():
     model = small()
-    for layout in layouts_of(model).values():
-        weights, _ = to_theirs(model, layout)
-        back = to_ours(model, weights, layout)
-        assert (back.missing, back.extra, back.unnamed) == ({}, [], [])
-        assert all(torch.equal(back.values[name], value) for name, value in model.state_dict().items())
+    assert_undone(model)
 
 
 def test_weights_of_torchvision_on_torchs_own_layers():

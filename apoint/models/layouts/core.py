@@ -86,12 +86,14 @@ class Translation:
         values: By our name; in our shape where the numbers suffice, and otherwise as they are in the file.
         missing: Names that the layout has and the file lacks, by our name.
         extra: Names of the file that the layout does not have.
+        ignored: Names of the file that hold nothing to load.
         unnamed: Our names that the layout does not know.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     extra: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
 
 
@@ -112,7 +114,9 @@ def to_ours(model: nn.Module, weights: Mapping[str, Tensor], layout: Layout) -> 
             form = _form(place[1], wanted.shape, model)
             found.values[name] = _ours([weights[there] for there in place[0]], wanted.shape, form)
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in layout.ignored) or r"(?!)")
-    found.extra = [name for name in weights if name not in used and not ignored.fullmatch(name)]
+    for name in weights:
+        if name not in used:
+            (found.ignored if ignored.fullmatch(name) else found.extra).append(name)
     return found
 
 

@@ -84,10 +84,10 @@ def load_weights(
     if best.problems:
         sentence = f"{place.name} does not fit {type(model).__name__}: {'; '.join(best.problems)}"
         raise UsageError(sentence + _hint(model, weights))
+    best.report.preprocessing = of_weights(model, place, best.report.layout, metadata)
     with torch.no_grad():
         for name, values in best.values.items():
             state[name].copy_(values)
-    best.report.preprocessing = of_weights(model, place, best.report.layout, metadata)
     return best.report
 
 
@@ -113,7 +113,7 @@ def _fit(
     model: nn.Module, state: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: Layout, strict: bool
 ) -> _Fit:
     found = to_ours(model, weights, layout)
-    report, values = Loaded(layout.name), {}
+    report, values = Loaded(layout.name, ignored=found.ignored), {}
     shapes: list[str] = []
     for name, value in found.values.items():
         wanted = state[name].shape
