@@ -241,6 +241,7 @@ def test_preprocessing_beside_the_file_and_by_name(tmp_path):
     (folder / "config.json").write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": facts}))
     found = load_weights(network(), folder / "model.safetensors").preprocessing
     assert (found.size, found.crop_share, found.known_from) == (240, 0.9, "config.json")
+    assert load_weights(network(), folder).preprocessing == found
     hub = {
         "image_mean": [0.4] * 3,
         "image_std": [0.2] * 3,

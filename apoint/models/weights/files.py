@@ -26,10 +26,14 @@ _PREFIXES = ("module.", "_orig_mod.", "model.")
 _SAFETENSORS = ".safetensors"
 
 
+def file_of(path: str | Path) -> Path:
+    """The file that a path means: itself, or the one in a folder as the Hub has them."""
+    place = Path(path)
+    return place / "model.safetensors" if place.is_dir() else place
+
+
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file by name, and what is written about them in it."""
-    if path.is_dir():
-        path = path / "model.safetensors"
     if not path.exists():
         raise UsageError(f"there is no file {path}")
     if path.suffix == _SAFETENSORS:

@@ -72,7 +72,7 @@ def load_weights(
         layout: Whose names the file has; by default the layout that fits best.
         strict: Refuse to resize anything or to leave a head.
     """
-    place = Path(path)
+    place = files.file_of(path)
     weights, metadata = files.read(place)
     state = model.state_dict()
     known = layouts_of(model)
