@@ -95,10 +95,12 @@ def main() -> None:
             )
         best: dict[str, float] = dict.fromkeys(arms, float("inf"))
         found: dict[str, dict[str, Any]] = {}
-        for _ in range(ROUNDS):
+        for turn in range(1, ROUNDS + 1):
             for name, arm in arms.items():
                 seconds, found[name] = arm()
                 best[name] = min(best[name], seconds)
+                # A round takes a quarter of an hour, so each arm is told when it ends.
+                print(f"  round {turn} of {ROUNDS}, {model}, {name}: {seconds:.1f} s", file=sys.stderr)
         for name in arms:
             row = _row(best[name], best["apoint"], found[name])
             print(f"  {model + ', ' + name:<26}{row}", flush=True)

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from apoint.errors import StorageError, UnknownNameError, UsageError
@@ -113,12 +113,23 @@ def test_weights_are_written_whole_or_not_at_all(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "w.safetensors"]
 
 
+def test_of_tied_weights_one_name_is_written(tmp_path):
+    settings = {"vocab_size": 7, "context": 5, "width": 8, "num_heads": 2, "depth": 1}
+    source, target = create("char-transformer", **settings), create("char-transformer", **settings)
+    save_weights(source, tmp_path / "w.safetensors")
+    names = set(load_file(tmp_path / "w.safetensors"))
+    assert set(source.state_dict()) - names == {"head.weight"}
+    load_weights(target, tmp_path / "w.safetensors", strict=True)
+    assert torch.equal(target.head.weight, source.embedding.weight)
+
+
 # -- what does not fit -------------------------------------------------------------------------------------
 
 
-def test_weights_of_another_model_say_what_they_fit(tmp_path):
+@pytest.mark.parametrize("classes", [1000, 7])
+def test_weights_of_another_model_say_what_they_fit(classes, tmp_path):
     with torch.device("meta"):
-        keys = in_timm(create("resnet18"))
+        keys = in_timm(create("resnet18", num_classes=classes))
     save_file(
         {name: torch.zeros(value.shape, dtype=value.dtype) for name, value in keys.items()},
         tmp_path / "w.safetensors",
