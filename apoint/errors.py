@@ -61,3 +61,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return "there are none"
     shown = ", ".join(names[:12])
     return f"known: {shown}" + (", …" if len(names) > 12 else "")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in one line; if that announces a traceback, its last line too."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

@@ -31,11 +31,14 @@ from hypothesis import strategies as st
 from apoint.data.loading import Kept
 from apoint.engine import Options, environment
 from apoint.engine.fleet import Fleet, Group, Task
-from apoint.engine.fleet import ray as module
 from apoint.engine.fleet.backend import Backend, Event, GroupLost, Stepped
 from apoint.engine.fleet.dispatch import Dispatch, Listener
 from apoint.engine.fleet.here import Here
-from apoint.engine.fleet.ray import Job, RayBackend, pack, unpack
+from apoint.engine.fleet.ray import RayBackend, connection, site
+from apoint.engine.fleet.ray import backend as backend_module
+from apoint.engine.fleet.ray.arriving import Running, TakenError
+from apoint.engine.fleet.ray.folders import pack, unpack
+from apoint.engine.fleet.ray.job import Job
 from apoint.engine.signals import StopRequest
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
@@ -353,7 +356,7 @@ def test_an_interrupted_fleet_leaves_checkpoints_and_goes_on(
     backend: RayBackend, loop: Path, tmp_path: Path, shared: bool | None, monkeypatch: Any
 ) -> None:
     backend._shared = shared
-    monkeypatch.setattr(module, "COUNT_SECONDS", 1e9)
+    monkeypatch.setattr(backend_module, "COUNT_SECONDS", 1e9)
     backend.capacity = 3  # so that one group waits for a processor
     waiting = tasks_of(TINY, [7])
     stop, begun = StopRequest(), set()
@@ -430,11 +433,11 @@ def test_another_kind_of_machine_begins_anew(tmp_path: Path, monkeypatch: Any) -
     (tmp_path / "stack").mkdir()
     folder = group.tasks[0].folder(tmp_path)
     told: list[Any] = []
-    module._tell_of_processor(job_of(group, processor=environment.processor()), group, "there", told.append)
+    site._tell_of_processor(job_of(group, processor=environment.processor()), group, "there", told.append)
     assert folder.exists()
     assert told == []
     monkeypatch.setattr(environment, "processor", lambda: "abacus")
-    module._tell_of_processor(job_of(group, processor="slide rule"), group, "there", told.append)
+    site._tell_of_processor(job_of(group, processor="slide rule"), group, "there", told.append)
     assert not folder.exists()
     assert folder.with_name(f"{folder.name}.old-1").exists()
     assert not (tmp_path / "stack").exists()
@@ -457,7 +460,7 @@ def test_what_is_wrong_there_is_said_here(backend: RayBackend, tmp_path: Path) -
 
 
 def test_other_programs_are_refused(backend: RayBackend, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "_programs", lambda: {"torch": "1.0"})
+    monkeypatch.setattr(backend_module, "own_programs", lambda: {"torch": "1.0"})
     with pytest.raises(
         UsageError, match=r"has other programs: .*torch was '1\.0' and is .*; install the same"
     ):
@@ -510,7 +513,7 @@ def test_an_open_cluster_is_refused_unless_it_is_allowed(heads: tuple[Node, Node
     assert "anyone who reaches its port can run code" in text
     assert "RAY_AUTH_MODE=token" in text
     assert "--allow-open-cluster" in text
-    assert module.Connection(address, allow_open=True)._knock() == os.environ.get("RAY_AUTH_MODE")
+    assert connection.Connection(address, allow_open=True)._knock() == os.environ.get("RAY_AUTH_MODE")
 
 
 def test_a_closed_cluster_asks_for_its_token(
@@ -526,7 +529,7 @@ def test_a_closed_cluster_asks_for_its_token(
 
 def test_the_door_for_clients_is_tried_too(heads: tuple[Node, Node], monkeypatch: Any) -> None:
     closed, opened = (node.client.format(node.address.split(":")[0]) for node in heads)
-    assert module.Connection(closed)._knock() == "token"
+    assert connection.Connection(closed)._knock() == "token"
     assert "asks for no authentication" in sentence_of(opened)
 
 
@@ -551,7 +554,7 @@ def test_an_address_where_nobody_answers() -> None:
 
 
 def test_an_address_where_something_else_answers(monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "KNOCK_SECONDS", 3.0)
+    monkeypatch.setattr(connection, "KNOCK_SECONDS", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         text = sentence_of(f"127.0.0.1:{server.getsockname()[1]}")
     assert "cannot be told whether" in text
@@ -564,7 +567,7 @@ def test_no_cluster_on_this_machine(monkeypatch: Any) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", nothing)
     with pytest.raises(UsageError, match="no Ray cluster runs on this machine"):
-        module._find("auto")
+        connection._find("auto")
 
 
 def test_ray_is_missing(monkeypatch: Any) -> None:
@@ -648,8 +651,8 @@ def test_a_folder_that_another_process_writes_is_left_alone(tmp_path: Path) -> N
     folder = group.tasks[0].folder(tmp_path)
     content = pack(folder)
     (folder / "mine").write_text("here before")
-    running = module._Running(group, None, [])
-    with FileLock(folder / LOCK), pytest.raises(module._TakenError):
+    running = Running(group, None, [])
+    with FileLock(folder / LOCK), pytest.raises(TakenError):
         running.receive(folder.name, content)
     assert (folder / "mine").exists()
     running.receive(folder.name, content)
@@ -668,7 +671,7 @@ def test_the_record_of_what_was_sent_says_that_it_is_not_in_training_any_more(tm
     folder = group.tasks[0].folder(tmp_path)
     with RunWriter.open(folder):
         content = pack(folder)
-    running = module._Running(group, None, [])
+    running = Running(group, None, [])
     running.let_go("nothing of ours", was_trained=False)
     assert Run(folder).status["reason"] != "nothing of ours"
     running.receive(folder.name, content)
@@ -679,7 +682,7 @@ def test_the_record_of_what_was_sent_says_that_it_is_not_in_training_any_more(tm
 
 def test_a_task_knows_the_folder_of_runs_by_its_marker(tmp_path: Path) -> None:
     group = Group(1, (), Options(runs_root=tmp_path))
-    marker = module._leave_marker(tmp_path)
+    marker = backend_module._leave_marker(tmp_path)
     assert job_of(group, marker=marker).sees_runs
     assert not job_of(group, marker="").sees_runs
     assert job_of(group, shared=True).sees_runs
@@ -696,20 +699,20 @@ def test_files_that_a_recipe_names_are_written_where_they_are_missing(tmp_path: 
         group, tasks=tuple(replace(t, document=replace(t.document, folder=there)) for t in group.tasks)
     )
     job = job_of(away, named={"parts/net.py": b"x = 1"})
-    (task,) = module._with_own_files(job)
+    (task,) = site._with_own_files(job)
     assert (task.document.folder / "parts/net.py").read_bytes() == b"x = 1"
     assert task.document.folder != there
     (there / "parts").mkdir(parents=True)
     (there / "parts/net.py").write_bytes(b"x = 1")
-    assert module._with_own_files(job) == away.tasks
+    assert site._with_own_files(job) == away.tasks
     with pytest.raises(UsageError, match="put the file into the recipe's folder"):
-        module._with_own_files(job_of(away, named={"../net.py": b"x = 1"}))
+        site._with_own_files(job_of(away, named={"../net.py": b"x = 1"}))
 
 
 def test_files_that_register_ingredients_are_run_there(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     text = f"value = {secrets.token_hex(8)!r}"
-    module._prepare(job_of(finished(tmp_path), files=(("own.py", text.encode()),), folder="/no/such/place"))
+    site._prepare(job_of(finished(tmp_path), files=(("own.py", text.encode()),), folder="/no/such/place"))
     (name,) = [name for name, found in sys.modules.items() if name.startswith("apoint_user_own_")]
     assert sys.modules.pop(name).value == text.split("'")[1]
 
@@ -720,7 +723,7 @@ def test_folders_of_processes_that_were_killed_are_removed() -> None:
     prefix = f"apoint-ray-{socket.gethostname()}"
     stale = Path(tempfile.mkdtemp(prefix=f"{prefix}-{process.pid}-"))
     ours = Path(tempfile.mkdtemp(prefix=f"{prefix}-{os.getpid()}-"))
-    assert module._prefix(3) == f"{prefix}-3-"
+    assert site._prefix(3) == f"{prefix}-3-"
     assert not stale.exists()
     assert ours.exists()
     ours.rmdir()

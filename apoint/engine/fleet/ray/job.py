@@ -1,0 +1,53 @@
+"""What a task on the cluster is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy
+import torch
+
+from apoint.engine import environment
+from apoint.engine.fleet.task import Group
+
+
+@dataclass(frozen=True)
+class Job:
+    """A group to train, and what it needs.
+
+    Attributes:
+        group: What to train, with the paths of the machine it comes from.
+        shared: Whether the folder of runs is the same on every machine, whatever the marker says.
+        marker: A file in the folder of runs by which to know it; empty if it is not the same anywhere.
+        folder: Where the fleet was started.
+        data: What `$APOINT_DATA` is there.
+        named: The files that the recipe names.
+        files: Names and contents of files that register ingredients.
+        modules: Modules that register ingredients.
+        processor: What the fleet's machine computes with.
+    """
+
+    group: Group
+    shared: bool
+    marker: str
+    folder: str
+    data: str
+    named: dict[str, bytes]
+    files: tuple[tuple[str, bytes], ...]
+    modules: tuple[str, ...]
+    processor: str
+
+    @property
+    def sees_runs(self) -> bool:
+        """Whether this machine sees the folder of runs."""
+        if self.shared or not self.marker:
+            return self.shared
+        try:
+            return (self.group.options.root / self.marker).read_text() == self.marker
+        except OSError:
+            return False
+
+
+def own_programs() -> dict[str, str]:
+    """What must be the same on every machine, so that replicas can be compared."""
+    return {"code": environment.code_hash(), "torch": torch.__version__, "numpy": numpy.__version__}
