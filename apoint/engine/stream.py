@@ -44,7 +44,7 @@ class Preparation:
         if self.tokens:
             return x
         if x.dtype == torch.uint8:
-            return (x.to(torch.float32) * self.byte_scale).add_(self.byte_shift)
+            return x.to(self.byte_scale.dtype).mul_(self.byte_scale).add_(self.byte_shift)
         return (x - self.mean).mul_(self.scale)
 
 

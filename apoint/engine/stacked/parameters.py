@@ -27,6 +27,7 @@ class StackedParameters:
         gradients: Their gradients.
         pieces: The stretches of one replica's flat buffer that are updated alike.
         leaves: The parameters by name, [R, *shape], each a view that autograd takes for a variable.
+        gradient_views: Where the gradient of each leaf is.
     """
 
     def __init__(self, replicas: Sequence[FlatParameters]) -> None:
@@ -39,7 +40,7 @@ class StackedParameters:
     def _prepare(self) -> None:
         self.gradients: Parts = (torch.zeros_like(self.weights[0]), torch.zeros_like(self.weights[1]))
         self.leaves = {name: view.requires_grad_() for name, view in self.named(self.weights).items()}
-        self._gradient_views = list(self.named(self.gradients).values())
+        self.gradient_views = list(self.named(self.gradients).values())
 
     @property
     def num_replicas(self) -> int:
@@ -66,15 +67,18 @@ class StackedParameters:
     def receive(self, gradients: Sequence[Tensor | None], add: bool) -> None:
         """Take over the gradients of the leaves, or add them; a leaf that took no part has gradient 0.
 
-        The gradients must not themselves be differentiable.
+        A gradient that is its own place in the buffer was written there already. The gradients must not
+        themselves be differentiable.
         """
-        pairs = list(zip(self._gradient_views, gradients, strict=True))
-        views = [view for view, gradient in pairs if gradient is not None]
-        given = [gradient for gradient in gradients if gradient is not None]
+        pairs = list(zip(self.gradient_views, gradients, strict=True))
+        away = [(view, gradient) for view, gradient in pairs if gradient is not None and gradient is not view]
+        views, given = [view for view, _ in away], [gradient for _, gradient in away]
         if add:
+            assert len(away) == sum(gradient is not None for gradient in gradients)
             torch._foreach_add_(views, given)
             return
-        torch._foreach_copy_(views, given)
+        if away:
+            torch._foreach_copy_(views, given)
         for view, gradient in pairs:
             if gradient is None:
                 view.zero_()
@@ -89,7 +93,7 @@ class StackedParameters:
 
     def culprit(self, row: int) -> str | None:
         """The first parameter of a replica whose gradient is not finite."""
-        for slot, view in zip(self.slots, self._gradient_views, strict=True):
+        for slot, view in zip(self.slots, self.gradient_views, strict=True):
             if not torch.isfinite(view[row]).all():
                 return slot.name
         return None

@@ -6,7 +6,7 @@ Axis letters: R replicas, b examples of a part.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,12 +35,20 @@ class Passes:
         loss: The loss.
         batch_size: The number of examples of an update, by which gradients are divided.
         fixed: Whether nothing in the model is on a schedule.
+        targets: Where the gradient of each leaf belongs, if a tape may write it there at once.
     """
 
     def __init__(
-        self, model: StackedModel, leaves: Mapping[str, Tensor], loss: Loss, batch_size: int, fixed: bool
+        self,
+        model: StackedModel,
+        leaves: Mapping[str, Tensor],
+        loss: Loss,
+        batch_size: int,
+        fixed: bool,
+        targets: Sequence[Tensor] | None = None,
     ) -> None:
         self.model, self.leaves, self.loss = model, leaves, loss
+        self.targets = None if targets is None else [None, *targets]
         like = next(iter(leaves.values()))
         self.share_R = like.new_full((model.num_replicas,), 1 / batch_size).detach()
         self.may_record = fixed and computes_the_same_way(model.template, loss)
@@ -70,7 +78,7 @@ class Passes:
         if recorder.refused or self.model.draws.were_lent:
             self.may_record = False
         else:
-            self.tapes[shapes] = Tape(recorder, passed)
+            self.tapes[shapes] = Tape(recorder, passed, self.targets)
             self.draws |= self.model.draws.have_drawn
         return passed
 

@@ -72,7 +72,8 @@ class Stack:
 
     def _passes(self) -> Passes:
         recipe, loss = self.replicas[0].recipe, self.replicas[0].loss
-        return Passes(self.model, self.parameters.leaves, loss, recipe.batch_size, fixed=not self.knobs)
+        targets = self.parameters.gradient_views if recipe.accumulate == 1 else None  # else they are added up
+        return Passes(self.model, self.parameters.leaves, loss, recipe.batch_size, not self.knobs, targets)
 
     @property
     def num_replicas(self) -> int:

@@ -9,10 +9,11 @@ A tape is right only for a model that always computes the same way; see `Passes`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -149,9 +150,16 @@ class Tape:
     Args:
         recorder: What was recorded; its first slots are the inputs.
         results: The tensors that the pass gave, or None for one that it did not.
+        targets: Where each result shall be written when the pass is run again, or None where it may be
+            anywhere. It is done where a product can write there itself; only then is the target the result.
     """
 
-    def __init__(self, recorder: Recorder, results: Sequence[Tensor | None]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        results: Sequence[Tensor | None],
+        targets: Sequence[Tensor | None] | None = None,
+    ) -> None:
         slots = [None if result is None else recorder.slot_of(result) for result in results]
         assert all((slot is None) == (result is None) for slot, result in zip(slots, results, strict=True))
         shorter = _Shortened(recorder)
@@ -160,7 +168,8 @@ class Tape:
         instructions = _without_unused_views(shorter.instructions, wanted)
         self._values: list[Any] = [shorter.constants.get(slot) for slot in range(recorder.size)]
         freed = _last_uses(instructions, wanted, shorter.constants)
-        self._program = [_prepared(one, freed[place]) for place, one in enumerate(instructions)]
+        into = _single_targets(self.results, results, targets or [None] * len(results))
+        self._program = [_prepared(one, freed[place], into) for place, one in enumerate(instructions)]
 
     def __len__(self) -> int:
         return len(self._program)
@@ -189,11 +198,29 @@ def _value(values: list[Any], operand: Operand) -> Any:
     return [values[slot] for slot in operand] if isinstance(operand, tuple) else values[operand]
 
 
-def _prepared(one: Instruction, freed: tuple[Slot, ...]) -> tuple[Any, ...]:
+def _single_targets(
+    slots: Sequence[Slot | None], results: Sequence[Tensor | None], targets: Sequence[Tensor | None]
+) -> dict[Slot, Tensor]:
+    """The targets by slot, of results that are wanted once and have the shape and type of their target."""
+    return {
+        slot: target
+        for slot, result, target in zip(slots, results, targets, strict=True)
+        if slot is not None
+        and result is not None
+        and target is not None
+        and slots.count(slot) == 1
+        and (result.shape, result.dtype) == (target.shape, target.dtype)
+    }
+
+
+def _prepared(one: Instruction, freed: tuple[Slot, ...], into: Mapping[Slot, Tensor]) -> tuple[Any, ...]:
     """An instruction as the loop of a tape takes it."""
-    call: Callable[..., Any] = getattr(one.function, "_op", one.function)
+    function, named = one.function, one.named
+    if function is torch.ops.aten.bmm.default and isinstance(one.results, int) and one.results in into:
+        function, named = torch.ops.aten.bmm.out, {**named, "out": into[one.results]}
+    call: Callable[..., Any] = getattr(function, "_op", function)
     nested = any(isinstance(operand, tuple) for operand in one.operands)
-    return call, one.operands, nested, one.named, one.results, isinstance(one.results, tuple), freed
+    return call, one.operands, nested, named, one.results, isinstance(one.results, tuple), freed
 
 
 class _Shortened:
