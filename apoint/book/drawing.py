@@ -33,6 +33,7 @@ DOTS_PER_INCH = 200  # of the PNG
 _GAP = 24.0  # between panels in a file
 _TITLE_LETTERS, _LABEL_LETTERS = 50, 38
 _LEGEND_ROW = 18.0
+_NAME_LETTERS, _NAME_ANGLE, _LETTER = 26, 38.0, 6.3  # of names on the level axis, and how wide a letter is
 _MARKERS = "os^Dv<P"
 _DASHES: tuple[Any, ...] = ((0, (5, 2)), (0, (1.3, 1.6)), (0, (7, 2, 1.5, 2)), (0, (3, 1.2)))
 _MOST_MARKERS = 9  # along a line
@@ -166,6 +167,9 @@ def _drawn(panel: Panel, name: str) -> Iterator[Drawing]:
     height = HEIGHT + 18 * lines + _LEGEND_ROW * rows + (62 if panel.field else 0)
     if panel.equal:
         height += 60
+    if panel.x_names:
+        longest = min(max(len(prose.plain(name)) for name in panel.x_names), _NAME_LETTERS)
+        height += longest * _LETTER * math.sin(math.radians(_NAME_ANGLE))
     with sheet(name, height, title) as drawing:
         drawing.figure.suptitle(title, x=0.002, ha="left", fontsize=NORMAL, color=light("ink"))
         _label(drawing, panel)
@@ -394,6 +398,8 @@ def _fit(axes: Axes, panel: Panel, limits: Limits) -> None:
             _set_log(axes, axis, ends)
         else:
             _set_linear(axis)
+    if panel.x_names:
+        _set_names(axes, panel.x_names)
     axes.set_xlim(*limits[0])
     axes.set_ylim(*limits[1])
     axes.tick_params(axis="x", length=3, pad=6)  # or labels of both axes meet in the corner of a map
@@ -404,6 +410,12 @@ def _set_linear(axis: Any) -> None:
 
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     label_ticks(axis)
+
+
+def _set_names(axes: Axes, names: Sequence[str]) -> None:
+    """Words in place of numbers, slanted, each ending under its place."""
+    shown = [textwrap.shorten(prose.plain(name), _NAME_LETTERS, placeholder=" …") for name in names]
+    axes.set_xticks(range(len(shown)), shown, rotation=_NAME_ANGLE, ha="right", rotation_mode="anchor")
 
 
 def _set_log(axes: Axes, axis: Any, ends: tuple[float, float]) -> None:

@@ -73,6 +73,7 @@ class Panel:
         y_log: The same of the upright one.
         equal: Whether a unit is equally long on both.
         field: A map under the series.
+        x_names: What stands at 0, 1, 2 and so on of the level axis, if those are no numbers.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Panel:
     y_log: bool = False
     equal: bool = False
     field: Field | None = None
+    x_names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

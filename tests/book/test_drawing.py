@@ -188,3 +188,14 @@ def test_labels_of_a_logarithmic_axis(value: float, words: str) -> None:
 
 def test_a_picture_without_a_caption_is_drawn() -> None:
     assert drawing.picture_svg(Picture("", [panel(Series("", [0, 1], [0, 1]))])).startswith("<svg")
+
+
+def test_places_may_have_names() -> None:
+    bars = Series("", range(3), [1.0, 2.0, 1.5], style="bars")
+    named = panel(bars, x_names=["first", "second $x$", "a third name that is too long for the axis"])
+    svg = drawing.panel_svg(named, "p")
+    assert {"first", "second x", "a third name that is too …"} <= set(texts(svg))
+    plain = drawing.panel_svg(panel(bars), "p")
+    assert drawing._viewed_height(svg) > drawing._viewed_height(plain) + 60  # there is room for them
+    kept = Picture.from_plain(Picture("caption", [named]).to_plain())
+    assert drawing.panel_svg(kept.panels[0], "p") == svg

@@ -68,7 +68,7 @@ def _whole(name: str, **settings: object) -> Part:
 
 
 def _picture(counted: list[tuple[Step, Part]]) -> Picture:
-    places = list(range(len(counted)))
+    places, names = list(range(len(counted))), [step.name for step, _ in counted]
     ours = [whole.multiply_adds / 1e9 for _, whole in counted]
     told = [step.multiply_adds or float("nan") for step, _ in counted]
     accuracy = [step.accuracy or float("nan") for step, _ in counted]
@@ -78,12 +78,14 @@ def _picture(counted: list[tuple[Step, Part]]) -> Picture:
         "step",
         "thousand millions",
         [Series("counted", places, ours, style="bars"), Series("in the paper", places, told, style="points")],
+        x_names=names,
     )
     size = Panel(
         "Parameters",
         "step",
         "millions",
         [Series("counted", places, [whole.parameters / 1e6 for _, whole in counted], style="bars")],
+        x_names=names,
     )
     result = Panel(
         "Accuracy on ImageNet in the paper",
@@ -99,7 +101,7 @@ def _picture(counted: list[tuple[Step, Part]]) -> Picture:
                 style="points",
             )
         ],
+        x_names=names,
     )
-    names = "; ".join(f"{place} {step.name}" for place, (step, _) in zip(places, counted, strict=True))
-    caption = f"The steps: {names}. Accuracies are the paper's, with one standard deviation."
+    caption = "From ResNet on the left to ConvNeXt. Accuracies are the paper's, with one standard deviation."
     return Picture(caption, [work, size, result])

@@ -75,15 +75,13 @@ def _recipe(step: Step, run: Running) -> dict[str, Any]:
 
 
 def _picture(found: dict[str, Verdict]) -> Picture:
-    places = range(1, len(found) + 1)
     effects = Series(
         "",
-        list(places),
+        range(len(found)),
         [verdict.effect for verdict in found.values()],
         [verdict.interval[0] for verdict in found.values()],
         [verdict.interval[1] for verdict in found.values()],
         style="points",
     )
-    panel = Panel("What each step saves", "step", "test loss saved, nats", [effects])
-    names = "; ".join(f"{place} {name}" for place, name in zip(places, found, strict=True))
-    return Picture(f"With 95 % intervals over paired seeds; above 0 is better. The steps: {names}.", [panel])
+    panel = Panel("What each step saves", "step", "test loss saved, nats", [effects], x_names=list(found))
+    return Picture("With 95 % intervals over paired seeds; above 0 is better.", [panel])
