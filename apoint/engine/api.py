@@ -166,10 +166,10 @@ class Session:
     def _train(
         self, replica: Replica, key: dict[str, Any], differing: list[str], watch: Callable[[Moment], None]
     ) -> None:
-        for note in replica.data.notes:
+        for note in replica.notes:
             self.say(note)
         end = self._unrecorded_end()
-        with self._open(key, replica.data.notes) as writer:
+        with self._open(key, replica.notes) as writer:
             if end:
                 self._record_end(writer, end)
                 return

@@ -159,7 +159,7 @@ def describe(name: str, run_key: Mapping[str, Any], notes: list[str]) -> dict[st
         "system": platform.platform(),
         "cores": os.cpu_count(),
         "determinism": determinism(device),
-        "data_notes": notes,
+        "notes": notes,
         "key": dict(run_key),
     }
 

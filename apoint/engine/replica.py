@@ -29,6 +29,7 @@ from apoint.models.weights.heads import is_head
 from apoint.nn import initialise
 from apoint.optim import exempt_from_decay
 from apoint.recipe import Recipe
+from apoint.recipe.recipe import Weights
 from apoint.registry import registry
 from apoint.units import Horizon
 
@@ -37,7 +38,7 @@ _LOSS_TASKS = {"classification": "cross-entropy", "regression": "squared-error",
 
 @dataclass
 class Replica:
-    """Everything one training run needs, ready for its first step."""
+    """Everything one training run needs, ready for its first step; `notes` are what its user should know."""
 
     recipe: Recipe
     seed: int
@@ -53,6 +54,7 @@ class Replica:
     device: torch.device
     average_P: Tensor | None = None
     average_buffers: dict[str, Tensor] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def stream_seed(self, purpose: str) -> int:
         """The seed of a random stream: the replica's own if the recipe varies it, else 0."""
@@ -110,7 +112,11 @@ def assemble(
     device, folder = device or torch.device("cpu"), folder or Path.cwd()
     data = load_data(recipe, seed, data_root, folder)
     loss = _loss(recipe, data.facts)
-    model = build_model(recipe, data.facts, seed, folder).to(device)
+    model = build_model(recipe, data.facts, seed, folder)
+    notes = list(data.notes)
+    if recipe.weights is not None:
+        notes.append(_take_weights(model, recipe.weights, folder))
+    model = model.to(device)
     if device.type != "mps" and any(isinstance(module, nn.Conv2d) for module in model.modules()):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     stream = TrainingStream(
@@ -142,6 +148,7 @@ def assemble(
         device=device,
         average_P=parameters.weights_P.clone() if recipe.average else None,
         average_buffers=_copied_buffers(model) if recipe.average else {},
+        notes=notes,
     )
 
 
@@ -190,7 +197,10 @@ def shape_facts(facts: Facts, loss_name: str) -> dict[str, Any]:
 
 
 def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Module:
-    """The recipe's model for data with these facts, initialised from the replica's `init` stream."""
+    """The recipe's model for data with these facts, initialised from the replica's `init` stream.
+
+    Weights to begin with are not loaded here: a model that is built for a checkpoint does not need them.
+    """
     init_seed = stream_seed(recipe, seed, "init")
     supplied = shape_facts(facts, recipe.loss["name"])
     with borrowed_randomness(streams.key(init_seed, "init", 0)):
@@ -207,21 +217,22 @@ def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Mod
         initialise(
             model, recipe.init, activation=activation, generator=streams.generator(init_seed, "init", 1)
         )
-    if recipe.weights is not None:
-        _take_weights(model, recipe, folder)
     return model
 
 
-def _take_weights(model: nn.Module, recipe: Recipe, folder: Path) -> None:
-    """Load the weights that training begins with; a head that is not in the file is the model's own."""
-    wanted = recipe.weights
-    assert wanted is not None
+def _take_weights(model: nn.Module, wanted: Weights, folder: Path) -> str:
+    """Load the weights that training begins with; a head that is not in the file is the model's own.
+
+    Returns:
+        What was loaded, in a sentence.
+    """
     loaded = load_weights(model, custom.find(wanted.file, folder), layout=wanted.layout)
     state = model.state_dict()
     with torch.no_grad():
         for name in loaded.left:
             if is_head(name):
                 state[name].mul_(wanted.head_scale)
+    return f"begins with {wanted.file}: {loaded}"
 
 
 def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any]) -> nn.Module:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from apoint.engine import train
-from apoint.engine.replica import build_model, load_data
+from apoint.engine.replica import assemble
 from apoint.errors import UsageError
 from apoint.models import create, save_weights
 from apoint.recipe import Recipe, load_recipe
@@ -21,6 +21,10 @@ RECIPE: dict[str, Any] = {
     "steps": 3,
     "batch_size": 16,
 }
+WRITTEN = (
+    "data: {name: digits, limit: 200}\nsteps: 3\nbatch_size: 16\nweights: {file: w.safetensors}\n"
+    "model: {name: resnet, block: basic, depths: [1], width: 4, stem: small}\n"
+)
 
 
 def published(folder: Path, classes: int = 7, layout: str = "timm") -> Any:
@@ -34,8 +38,7 @@ def published(folder: Path, classes: int = 7, layout: str = "timm") -> Any:
 
 def begun(folder: Path, **weights: Any) -> Any:
     recipe = Recipe.load({**RECIPE, "weights": {"file": "w.safetensors", **weights}})
-    data = load_data(recipe, 0, None, folder)
-    return build_model(recipe, data.facts, 0, folder)
+    return assemble(recipe, 0, folder=folder).model
 
 
 def test_training_begins_with_the_weights_of_the_file(tmp_path: Path) -> None:
@@ -58,16 +61,26 @@ def test_a_head_that_is_in_the_file_is_not_scaled(tmp_path: Path) -> None:
 
 def test_the_file_is_part_of_what_a_run_is(tmp_path: Path) -> None:
     published(tmp_path)
-    (tmp_path / "r.yaml").write_text(
-        "data: {name: digits, limit: 200}\nsteps: 3\nbatch_size: 16\nweights: {file: w.safetensors}\n"
-        "model: {name: resnet, block: basic, depths: [1], width: 4, stem: small}\n"
-    )
+    (tmp_path / "r.yaml").write_text(WRITTEN)
     options = {"runs_root": tmp_path / "runs"}
     first = train(tmp_path / "r.yaml", seed=0, **options)
     assert train(tmp_path / "r.yaml", seed=0, **options).env["key"] == first.env["key"]
     published(tmp_path, classes=8)
     with pytest.raises(UsageError, match="code"):
         train(tmp_path / "r.yaml", seed=0, **options)
+
+
+def test_what_was_loaded_is_said_and_the_run_does_not_need_it_any_more(tmp_path: Path) -> None:
+    published(tmp_path)
+    (tmp_path / "r.yaml").write_text(WRITTEN)
+    said: list[str] = []
+    run = train(tmp_path / "r.yaml", runs_root=tmp_path / "runs", say=said.append)
+    (sentence,) = [each for each in said if "w.safetensors" in each]
+    assert sentence.startswith("begins with w.safetensors: ")
+    assert "layout of timm; left as built: head" in sentence
+    assert sentence in run.env["notes"]
+    (tmp_path / "w.safetensors").unlink()
+    assert run.model().head.out_features == 10
 
 
 def test_without_weights_the_fingerprint_is_what_it_was() -> None:

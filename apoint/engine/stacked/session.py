@@ -69,7 +69,7 @@ class _Member:
         session = self.session
         if session.options.fresh:
             session._set_aside()
-        writer = contexts.enter_context(session._open(self.key, self.replica.data.notes))
+        writer = contexts.enter_context(session._open(self.key, self.replica.notes))
         return Seat(self.replica, writer, session.cadence, session._aloud(writer))
 
 
@@ -189,7 +189,7 @@ class _Group:
 
     def _train(self, waiting: Sequence[_Member], saved: Checkpoint | None) -> Endings:
         stack = Stack([member.replica for member in waiting])
-        for note in dict.fromkeys(note for member in waiting for note in member.replica.data.notes):
+        for note in dict.fromkeys(note for member in waiting for note in member.replica.notes):
             self.say(note)
         with ExitStack() as contexts:
             seats = [member.open(contexts) for member in waiting]
