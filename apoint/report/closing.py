@@ -21,7 +21,7 @@ _VERSIONS = (
 def cost_section(record: ComparisonRecord) -> Markup:
     """Time of the processors and of the clock, by arm, and the fleet."""
     cost = record.cost
-    rows = [("Together", core_time(fields.number(cost.get("core_seconds"))), _replicas(cost))]
+    rows = [("Together", core_time(fields.number(cost.get("core_seconds"))), replicas_words(cost))]
     arms = (record.baseline, record.candidate)
     rows += [
         (arm.name.capitalize(), core_time(arm.core_seconds), count(len(arm.runs), "replica")) for arm in arms
@@ -34,22 +34,27 @@ def cost_section(record: ComparisonRecord) -> Markup:
     )
 
 
-def _replicas(cost: fields.Json) -> str:
+def replicas_words(cost: fields.Json) -> str:
+    """How many replicas there were, and how many the cache knew."""
     replicas, cached = fields.maybe_whole(cost.get("replicas")), fields.whole(cost.get("from_cache"))
     if replicas is None:
         return ""
     return count(replicas, "replica") + (f", {cached} of them taken from the cache" if cached else "")
 
 
-def reproduce_section(record: ComparisonRecord) -> Markup:
+def reproduce_section(command: str) -> Markup:
     """The command that does it again, with a button that copies it."""
-    if not record.reproduce:
+    if not command:
         body = element("p", "The record holds no command.", class_="soft")
     else:
-        command = element("pre", element("code", record.reproduce, id="command"))
-        button = element("button", "Copy", type="button", data_copy="command", hidden=True)
-        body = element("div", command, button, class_="command")
+        body = to_copy(command, "command")
     return element("section", element("h2", "Reproduce it"), body)
+
+
+def to_copy(text: str, name: str) -> Markup:
+    """Text as it is typed, with a button that copies it; `name` is unique on the page."""
+    button = element("button", "Copy", type="button", data_copy=name, hidden=True)
+    return element("div", element("pre", element("code", text, id=name)), button, class_="command")
 
 
 def versions_section(runs: ComparisonRuns) -> Markup:
@@ -79,10 +84,10 @@ def _counted(values: Counter[str]) -> list[str]:
     return [f"{value} ({count(times, 'run')})" for value, times in sorted(values.items())]
 
 
-def foot() -> Markup:
+def foot(what: str = "comparison folder and its run folders") -> Markup:
     """Who drew the page, and from what."""
     words = (
-        f"Drawn by apoint {apoint.__version__} from the comparison folder and its run folders alone. "
+        f"Drawn by apoint {apoint.__version__} from the {what} alone. "
         "This file loads nothing; deleting it loses nothing."
     )
     return element("footer", element("p", words))

@@ -42,7 +42,7 @@ def sentence(record: ComparisonRecord) -> str:
     """The verdict in plain words: as written, or put together where nothing was."""
     verdict = record.verdict
     if record.sentence:
-        return _as_headline(record.sentence, verdict.metric)
+        return as_headline(record.sentence, verdict.metric)
     if not verdict.looks and not verdict.pairs:
         return f"No verdict yet: no look at the {metric_name(verdict.metric)} was made so far."
     digits = digits_of(record)
@@ -54,7 +54,7 @@ def sentence(record: ComparisonRecord) -> str:
     )
 
 
-def _as_headline(words: str, metric: str) -> str:
+def as_headline(words: str, metric: str) -> str:
     """A sentence with a capital, the metric as words, and numbers kept together with their unit."""
     if metric:
         words = words.replace(metric, metric_name(metric))
@@ -94,7 +94,7 @@ def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
     found = []
     if record.verdict.exploratory:
         found.append(
-            _notice(
+            notice(
                 "Exploratory, not confirmatory: something was changed after results had been seen, so the "
                 "error rate below is not guaranteed. Confirm on fresh seeds.",
                 *record.verdict.exploratory,
@@ -102,21 +102,22 @@ def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
         )
     if record.verdict.negligible:
         words = "A difference was shown, and it is smaller than what was declared to matter."
-        found.append(_notice(words))
+        found.append(notice(words))
     if record.state in _UNFINISHED:
-        found.append(_notice(_UNFINISHED[record.state]))
+        found.append(notice(_UNFINISHED[record.state]))
     if record.verdict.switched:
         reason = record.verdict.switch_reason or "the differences do not look Gaussian"
-        found.append(_notice(f"The distribution-free sign-flip rule decides: {reason}."))
+        found.append(notice(f"The distribution-free sign-flip rule decides: {reason}."))
     if runs.num_missing:
         named = count(runs.num_named, "run")
         found.append(
-            _notice(f"Curves of {runs.num_missing} of {named} are missing: their folders cannot be read.")
+            notice(f"Curves of {runs.num_missing} of {named} are missing: their folders cannot be read.")
         )
     return found
 
 
-def _notice(first: str, *reasons: str) -> Markup:
+def notice(first: str, *reasons: str) -> Markup:
+    """What a reader must know first, with its reasons."""
     items = element("ul", [element("li", reason) for reason in reasons]) if reasons else None
     return element("div", element("p", element("strong", first)), items, class_="notice", role="note")
 
@@ -131,20 +132,22 @@ def _numbers(record: ComparisonRecord) -> Markup:
          "valid over all looks together"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
         ("Margin", digits.margin(verdict.margin), "the smallest difference that matters"),
-        ("Cost", *_cost(record)),
+        ("Cost", *cost_words(record.cost)),
         ("Correlation of pairs", Digits(2).plain(verdict.correlation), _gain(verdict.correlation)),
     ]  # fmt: skip
-    return element("dl", [_number(*row) for row in rows], class_="numbers")
+    return element("dl", [key_number(*row) for row in rows], class_="numbers")
 
 
-def _number(name: str, value: str, remark: str) -> Markup:
+def key_number(name: str, value: str, remark: str) -> Markup:
+    """One of the numbers at the top of a page."""
     return element("div", element("dt", name), element("dd", value, element("small", remark)))
 
 
-def _cost(record: ComparisonRecord) -> tuple[str, str]:
-    spent, _, unit = core_time(fields.number(record.cost.get("core_seconds"))).partition(" ")
-    replicas = fields.maybe_whole(record.cost.get("replicas"))
-    cached = fields.whole(record.cost.get("from_cache"))
+def cost_words(cost: fields.Json) -> tuple[str, str]:
+    """What was spent, and in what unit on how many replicas."""
+    spent, _, unit = core_time(fields.number(cost.get("core_seconds"))).partition(" ")
+    replicas = fields.maybe_whole(cost.get("replicas"))
+    cached = fields.whole(cost.get("from_cache"))
     words = [unit, count(replicas, "replica") if replicas is not None else ""]
     words.append(f"{cached} of them from the cache" if cached else "")
     return spent, ", ".join(filter(None, words))

@@ -36,7 +36,7 @@ def comparison_html(folder: str | os.PathLike[str], beside: str | os.PathLike[st
         tables.declaration_section(record),
         tables.pairs_table(record, place),
         closing.cost_section(record),
-        closing.reproduce_section(record),
+        closing.reproduce_section(record.reproduce),
         closing.versions_section(runs),
         closing.foot(),
     ]

@@ -118,8 +118,8 @@ class ComparisonRecord:
         """
         place = Path(folder)
         _check_folder(place)
-        result = _read_if_there(place / RESULT)
-        declaration = _read_if_there(place / DECLARATION)
+        result = read_if_there(place / RESULT)
+        declaration = read_if_there(place / DECLARATION)
         rows, _ = read_lines(place / LOOKS)
         return cls._from_parts(place, result, declaration, rows)
 
@@ -215,7 +215,8 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} is not a comparison folder: it has neither {RESULT} nor {DECLARATION}")
 
 
-def _read_if_there(path: Path) -> dict[str, Any]:
+def read_if_there(path: Path) -> dict[str, Any]:
+    """The content of a JSON file of this schema; nothing if there is no such file."""
     if not path.is_file():
         return {}
     content = read_json(path)

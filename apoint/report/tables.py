@@ -12,6 +12,7 @@ from apoint.report.markup import Markup, element, join, table
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
 from apoint.report.words import (
+    Digits,
     budget_words,
     confidence,
     count,
@@ -92,7 +93,7 @@ def difference_section(record: ComparisonRecord) -> Markup:
         body = element("p", "The record names no difference between the recipes.", class_="soft")
     else:
         rows = [
-            (element("code", path), element("code", _value(first)), element("code", _value(second)))
+            (element("code", path), element("code", setting(first)), element("code", setting(second)))
             for path, first, second in record.difference
         ]
         body = table("Recipe difference", ("Setting", "Baseline", "Candidate"), rows, "wide")
@@ -102,7 +103,8 @@ def difference_section(record: ComparisonRecord) -> Markup:
     return element("section", element("h2", "What was changed"), body, tail)
 
 
-def _value(value: Any) -> str:
+def setting(value: Any) -> str:
+    """A value of a recipe on one line."""
     if value is None:
         return "not set"
     return value if isinstance(value, str) else strict_json(value)
@@ -114,7 +116,7 @@ def declaration_section(record: ComparisonRecord) -> Markup:
     if not declaration:
         body: object = element("p", "No declaration was found in the folder.", class_="soft")
     else:
-        body = table("Declaration", ("What", "Declared", "Remark"), _declared(record), "wide words")
+        body = declared_table(declaration, digits_of(record))
     kept = (
         element("p", element("strong", "Changed afterwards: "), " ".join(record.verdict.exploratory))
         if record.verdict.exploratory
@@ -125,8 +127,13 @@ def declaration_section(record: ComparisonRecord) -> Markup:
     )  # fmt: skip
 
 
-def _declared(record: ComparisonRecord) -> list[Row]:
-    declaration, digits = record.declaration, digits_of(record)
+def declared_table(declaration: fields.Json, digits: Digits) -> Markup:
+    """What was declared, as rows of what, how much and why."""
+    rows = _declared(declaration, digits)
+    return table("Declaration", ("What", "Declared", "Remark"), rows, "wide words")
+
+
+def _declared(declaration: fields.Json, digits: Digits) -> list[Row]:
     budget = budget_words(fields.mapping(declaration.get("budget")))
     looks = fields.wholes(declaration.get("looks"))
     anytime = declaration.get("anytime") is True

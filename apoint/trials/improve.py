@@ -645,7 +645,7 @@ def improve(
         only_mine: Whether to leave the curated list out.
         say: Called with sentences for the user.
         watch: Called with where the fleet stands.
-        report: Whether to draw a report of each comparison on fresh seeds.
+        report: Whether to draw the search's report and one of each comparison on fresh seeds.
         **settings: Of `Rules` (metric, margin, alpha, first_seed, vary), of `apoint.engine.Options`
             (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
@@ -661,8 +661,9 @@ def improve(
 
 
 def write_reports(found: Improvement) -> list[Path]:
-    """Draw the report of each comparison on fresh seeds; returns where they are."""
-    from apoint.report import write_comparison_report
+    """Draw the search's report and that of each comparison on fresh seeds; returns where they are."""
+    from apoint.report import write_comparison_report, write_improvement_report
 
     root = found.folder.parent.parent / "comparisons"
-    return [Path(write_comparison_report(root / check["comparison"])) for check in found.evidence["checks"]]
+    pages = [Path(write_comparison_report(root / check["comparison"])) for check in found.evidence["checks"]]
+    return [write_improvement_report(found.folder), *pages]  # last, as it links to those that are there

@@ -1,8 +1,9 @@
 """A race: many candidates against one baseline on the same seeds, until each is decided or time is over.
 
-At every planned look all candidates are judged together, so that the chance of any false call among them
-all is the declared one, however many there are. A candidate that is decided trains no more, and it is the
-rule that decides: nothing is dropped for merely looking bad. The baseline's replicas serve every candidate.
+At every planned look all candidates are judged together: up to ten of them so that the chance of any false
+call is the declared one, more of them so that the share of false calls among all calls is. A candidate that
+is decided trains no more, and it is the rule that decides: nothing is dropped for merely looking bad. The
+baseline's replicas serve every candidate.
 
 What trains is handed in as a function, so that a race can also be run on numbers that were never trained.
 """

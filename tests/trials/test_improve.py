@@ -488,8 +488,13 @@ def test_real_training_finds_a_rate_that_learns(tmp_path: Path) -> None:
     slow = {**SMALL, "optimizer": {"name": "adamw", "lr": 1e-4}, "epochs": 1}
     found = improve(
         slow, budget="2m", candidates=["optimizer.lr=1e-2"], only_mine=True, backend="loop",
-        runs_root=tmp_path, report=False,
+        runs_root=tmp_path,
     )  # fmt: skip
+    page = (found.folder / "report.html").read_text()
+    assert "optimizer.lr=0.01 helps" in page
+    assert f"../../comparisons/{found.evidence['checks'][0]['comparison']}/report.html" in page.replace(
+        "%3D", "="
+    )
     assert found.changes == {"optimizer.lr": 0.01}
     assert found.verdict.outcome == "better"
     values = found.evidence["checks"][0]["verdict"]

@@ -1,0 +1,132 @@
+"""Improvement folders made of numbers that were drawn, not trained; verdicts are those of `decide_arms`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apoint.store import strict_json
+from apoint.verdict import decide, decide_arms
+
+PAIRS, MARGIN, CAP = 16, 0.003, 0.1
+LOOKS = (8, 12, 16)
+EFFECTS = {
+    "batch-norm": 0.012,
+    "cosine-schedule": 0.007,
+    "he-initialisation": 0.0001,
+    "gelu": -0.0002,
+    "optimizer.lr=3.0 optimizer.name=nesterov": None,  # always diverges
+    "rate-times-3": -0.009,
+}
+COURSE = {
+    "batch-norm": "J1",
+    "cosine-schedule": "F8",
+    "he-initialisation": "A8",
+    "gelu": "G1",
+    "rate-times-3": "F2",
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "batch-norm": {"model.norm": "batch"},
+    "cosine-schedule": {"schedule": {"name": "cosine", "warmup": "5%"}},
+    "he-initialisation": {"init": "he"},
+    "gelu": {"model.activation": "gelu"},
+    "optimizer.lr=3.0 optimizer.name=nesterov": {"optimizer.lr": 3.0, "optimizer.name": "nesterov"},
+    "rate-times-3": {"optimizer.lr": 0.003},
+}
+
+
+def numbers(effect: float | None, key: int, spread: float = 0.0015) -> list[float]:
+    """What a recipe of this effect gives with each seed."""
+    luck = 0.94 + 0.004 * np.random.default_rng(1).standard_normal(PAIRS)
+    own = spread * np.random.default_rng([2, key]).standard_normal(PAIRS)
+    return (luck + own + effect).tolist() if effect is not None else [float("nan")] * PAIRS
+
+
+def declaration(**more: Any) -> dict[str, Any]:
+    """What such a search declares."""
+    return {
+        "schema_version": 1, "kind": "improvement", "recipe": "digits-mlp", "fingerprint": "3f2a1b",
+        "values": {"model": {"name": "mlp", "norm": {"name": "none"}}, "optimizer": {"name": "adamw"}},
+        "metric": "test_accuracy", "higher_is_better": True, "budget": {"epochs": 30.0},
+        "time_budget": 1200.0, "expected_seconds": 900.0, "margin": MARGIN, "margin_rule": "given",
+        "alpha": 0.05, "looks": list(LOOKS),
+        "num_winners": 3, "first_seed": 0, "vary": ["init", "order"],
+        "cap": {"value": CAP, "rule": "the best constant answer"}, "method": "Holm",
+        "candidates": [_candidate(label) for label in EFFECTS],
+        "not_tried": [{"label": "fixup", "why": "no time"}], "exploratory": [],
+        "created": "2026-11-16T09:30:00+00:00", **more,
+    }  # fmt: skip
+
+
+def _candidate(label: str) -> dict[str, Any]:
+    return {
+        "label": label,
+        "changes": CHANGES[label],
+        "reason": f"the reason behind {label}" if label in COURSE else "your own idea",
+        "course": COURSE.get(label),
+        "averaged": False,
+    }
+
+
+def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
+    """What `result.json` of such a search says."""
+    declared = declaration()
+    effects = EFFECTS if helped else {**EFFECTS, "batch-norm": 0.0, "cosine-schedule": 0.0}
+    verdicts = decide_arms(
+        numbers(0.0, 99),
+        {label: numbers(effect, key) for key, (label, effect) in enumerate(effects.items())},
+        MARGIN, looks=LOOKS, metric="test_accuracy", seeds=range(PAIRS), cap=CAP,
+    )  # fmt: skip
+    race = [{**_candidate(label), "verdict": verdict.to_dict()} for label, verdict in verdicts.items()]
+    checks = _checks() if helped and state == "finished" else []
+    kept = ["batch-norm", "cosine-schedule"] if checks else []
+    sentences = {
+        "interrupted": "interrupted: nothing is decided yet",
+        "finished": "batch-norm with cosine-schedule help: test_accuracy is better by 0.018 on 8 fresh pairs"
+        if helped
+        else "none of the 6 changes tried was found to help; the recipe stays as it is",
+    }
+    return {
+        "schema_version": 1, "kind": "improvement", "name": "digits-mlp-1a2b3c4d", "state": state,
+        "sentence": sentences[state], "kept": kept,
+        "changes": {key: value for label in kept for key, value in CHANGES[label].items()},
+        "verdict": checks[-1]["verdict"] if checks else None, "declaration": declared,
+        "race": race, "checks": checks, "unchecked": [],
+        "cost": {"core_seconds": 812.0, "wall_seconds": 431.0, "replicas": 176, "from_cache": 12},
+        "fleet": "pool of 2, because it was fastest",
+        "reproduce": "apoint improve digits-mlp.yaml --budget 20m",
+    }  # fmt: skip
+
+
+def _checks() -> list[dict[str, Any]]:
+    stages = [
+        ("confirmation", ["batch-norm"], 0.0, 0.011),
+        ("confirmation", ["cosine-schedule"], 0.0, 0.007),
+        ("combination", ["batch-norm", "cosine-schedule"], 0.011, 0.018),
+        ("result", ["batch-norm", "cosine-schedule"], 0.0, 0.018),
+    ]
+    found = []
+    for key, (stage, labels, before, after) in enumerate(stages):
+        verdict = decide(
+            numbers(before, 50 + key), numbers(after, 60 + key), MARGIN, looks=LOOKS, metric="test_accuracy"
+        )
+        name = f"digits-mlp-vs-{'+'.join(labels)}-{stage}-1a2b3c4d"
+        found.append(
+            {"stage": stage, "labels": labels, "comparison": name, "confirmed": True,
+             "verdict": verdict.to_dict(), "cost": {}}
+        )  # fmt: skip
+    return found
+
+
+def build(root: Path, content: dict[str, Any] | None = None) -> Path:
+    """Write an improvement folder; its path."""
+    content = content or result()
+    folder = root / "improvements" / "digits-mlp-1a2b3c4d"
+    folder.mkdir(parents=True)
+    (folder / "declaration.json").write_text(strict_json(declaration(), indented=True))
+    (folder / "result.json").write_text(strict_json(content, indented=True))
+    if content["state"] == "finished":
+        (folder / "improved.yaml").write_text("# improved by apoint: …\ndata: digits\nmodel:\n  name: mlp\n")
+    return folder

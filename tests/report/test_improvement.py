@@ -1,0 +1,188 @@
+"""The page of a search: what it tells, what it draws, what it makes of half a record, and how it looks."""
+
+import html as html_module
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from apoint.errors import UsageError
+from apoint.report import ImprovementRecord, improvement_html, write_improvement_report
+from apoint.report.figures.effects import cut, effects
+from tests.report import searches
+from tests.report.browser import Open
+from tests.report.test_browser import OVERLAPS, VIEWS
+from tests.report.test_page import HOSTILE, Reader
+
+SECTIONS = ["On fresh seeds", "The race", "The improved recipe", "Not tried", "Declared beforehand", "Cost",
+            "Reproduce it"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return searches.build(tmp_path_factory.mktemp("search") / "runs")
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> Reader:
+    return Reader(improvement_html(folder))
+
+
+# -- what it tells -----------------------------------------------------------------------------------------
+
+
+def test_what_counts_comes_first(reader: Reader) -> None:
+    assert [data for path, data in reader.pieces if path[-1:] == ("h2",)] == SECTIONS
+    (headline,) = [data for path, data in reader.pieces if path[-1:] == ("h1",)]
+    assert headline.startswith("Batch-norm with cosine-schedule help: test accuracy is better by 0.018")
+    text = reader.text()
+    assert "▲ Improved" in text
+    assert "12 of them from the cache" in text
+
+
+def test_every_change_is_told_with_its_reason_and_its_numbers(reader: Reader, folder: Path) -> None:
+    text, record = reader.text(), ImprovementRecord.read(folder)
+    assert len(record.race) == len(searches.EFFECTS)
+    for entry in record.race:
+        assert entry.label in text
+        assert entry.reason in text
+        low, high = (record.digits.signed(end) for end in entry.verdict.interval)
+        assert f"{low} to {high}" in text
+    items = [entry.course for entry in record.race if entry.course]
+    assert sorted(re.findall(r"course item (\w+)", text)) == sorted(items)
+    assert len(items) == len(searches.COURSE)
+    assert 'schedule={"name":"cosine","warmup":"5%"}' in text
+    assert "fixup" in text
+    assert "no time" in text
+
+
+def test_what_changes_is_told_beside_what_it_was(reader: Reader) -> None:
+    cells = [data for path, data in reader.pieces if path[-2:] in (("th", "code"), ("td", "code"))]
+    place = cells.index("model.norm")
+    assert cells[place : place + 3] == ["model.norm", '{"name":"none"}', "batch"]
+    place = cells.index("schedule")
+    assert cells[place + 1] == "not set"
+    assert "data: digits" in reader.text()
+
+
+def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
+    reader = Reader(improvement_html(searches.build(tmp_path, searches.result(helped=False))))
+    text = reader.text()
+    assert "Stays as it is" in text
+    assert "None of the 6 changes tried was found to help" in text
+    assert "On fresh seeds" not in [data for path, data in reader.pieces if path[-1:] == ("h2",)]
+    assert "Gain" not in text
+
+
+def test_comparisons_are_linked_if_they_have_a_report(tmp_path: Path) -> None:
+    folder = searches.build(tmp_path / "runs")
+    names = [entry.comparison for entry in ImprovementRecord.read(folder).checks]
+    page = tmp_path / "runs" / "comparisons" / names[0] / "report.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("a page")
+    links = [each["href"] for each in Reader(improvement_html(folder)).all("a")]
+    assert links == [f"../../comparisons/{names[0].replace('+', '%2B')}/report.html"]
+    elsewhere = write_improvement_report(folder, tmp_path / "here.html")
+    assert f'href="runs/comparisons/{names[0]}/report.html"' in elsewhere.read_text().replace("%2B", "+")
+    assert write_improvement_report(folder) == folder / "report.html"
+
+
+# -- half a record -----------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_search_can_be_read(tmp_path: Path) -> None:
+    reader = Reader(improvement_html(searches.build(tmp_path, searches.result("interrupted"))))
+    assert "The same command goes on with it" in reader.text()
+    assert len(reader.all("figure")) == 1
+
+
+def test_a_search_of_which_only_the_declaration_is_there(tmp_path: Path) -> None:
+    folder = searches.build(tmp_path)
+    (folder / "result.json").unlink()
+    (folder / "improved.yaml").unlink()
+    reader = Reader(improvement_html(folder))
+    assert "Running" in reader.text()
+    assert not reader.all("figure")
+    assert reader.text().count("not yet") == len(searches.EFFECTS)
+
+
+@pytest.mark.parametrize("lost", ["race", "checks", "verdict", "changes", "cost", "declaration", "kept"])
+@pytest.mark.parametrize("instead", [None, 3, "text", [3], {"label": 3}], ids=str)
+def test_what_was_damaged_is_left_out(tmp_path: Path, lost: str, instead: object) -> None:
+    assert "<main>" in improvement_html(searches.build(tmp_path, {**searches.result(), lost: instead}))
+
+
+def test_what_is_no_search_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no improvement folder"):
+        improvement_html(tmp_path)
+
+
+def test_the_same_folder_gives_the_same_bytes(folder: Path) -> None:
+    text = improvement_html(folder)
+    assert text == improvement_html(folder)
+    assert not re.search(r"/tmp|pytest|/home|/root", text)
+
+
+# -- the figure --------------------------------------------------------------------------------------------
+
+
+def test_every_verdict_is_drawn_where_it_lies(folder: Path) -> None:
+    record = ImprovementRecord.read(folder)
+    svg = effects(record.race, record.metric, record.margin, record.digits)
+    drawn = [float(value) for value in re.findall(r'data-effect="([^"]+)"', svg)]
+    assert drawn == [entry.verdict.effect for entry in record.race]
+    strokes = [float(value) for value in re.findall(r'class="pairs" data-number="([^"]+)"', svg)]
+    limits = cut(record.race, record.margin)
+    inside = [sum(limits[0] <= value <= limits[1] for value in entry.differences) for entry in record.race]
+    assert strokes == [number for number in inside if number]
+
+
+def test_one_that_fails_does_not_flatten_the_others(folder: Path) -> None:
+    record = ImprovementRecord.read(folder)
+    worst = min(entry.verdict.effect for entry in record.race)
+    assert worst < -0.5
+    low, high = cut(record.race, record.margin)
+    others = [entry for entry in record.race if entry.verdict.effect != worst]
+    assert worst < low < min(entry.verdict.interval[0] for entry in others)
+    assert high > max(entry.verdict.interval[1] for entry in others)
+    assert record.digits.signed(worst) in effects(record.race, record.metric, record.margin, record.digits)
+    few = [entry for entry in record.race if entry.verdict.effect == worst]
+    assert cut(few, record.margin)[0] < worst  # alone, it is shown whole
+
+
+# -- in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scheme", "width"), VIEWS)
+def test_the_page_is_quiet_and_fits(open_page: Open, folder: Path, scheme: str, width: int) -> None:
+    file = write_improvement_report(folder)
+    opened = open_page(width=width, scheme=scheme)
+    page = opened.go(file)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERLAPS) == []
+    page.locator("figure svg").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#tip").inner_text().startswith("batch-norm: better")
+    opened.assert_quiet(file)
+
+
+def test_hostile_names_stay_text(tmp_path: Path, open_page: Open) -> None:
+    content = json.loads(json.dumps(searches.result()).replace("gelu", json.dumps(HOSTILE)[1:-1]))
+    content |= {
+        "name": HOSTILE,
+        "sentence": HOSTILE,
+        "fleet": HOSTILE,
+        "reproduce": HOSTILE,
+        "kept": [HOSTILE],
+    }
+    content["checks"][0] |= {"labels": [HOSTILE, HOSTILE], "comparison": f"../{HOSTILE}"}
+    content["declaration"] |= {"exploratory": [HOSTILE], "metric": f"test_{HOSTILE}", "recipe": HOSTILE}
+    folder = searches.build(tmp_path / "runs", content)
+    text = improvement_html(folder)
+    assert text.count("<script") == 1
+    assert html_module.escape("</code><script>window.hacked=1</script>") in text
+    page = open_page(width=400).go(write_improvement_report(folder))
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
