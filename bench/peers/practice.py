@@ -118,9 +118,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rates", type=float, nargs=2, default=(1e-3, 1e-4))
     arguments = parser.parse_args()
-    begin = time.perf_counter()
     torch.set_num_threads(2)
     parts = {part: dataset(arguments.data, part, arguments.feed) for part in ("train", "t10k")}
+    begin = time.perf_counter()
     reached = {
         rate: [train(arguments, rate, seed, parts) for seed in range(arguments.seeds)]
         for rate in arguments.rates

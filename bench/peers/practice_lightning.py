@@ -76,9 +76,9 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    begin = time.perf_counter()
     torch.set_num_threads(2)
     parts = {part: practice.dataset(arguments.data, part, "tensors") for part in ("train", "t10k")}
+    begin = time.perf_counter()
     reached = {
         rate: [train(arguments, rate, seed, parts) for seed in range(arguments.seeds)]
         for rate in arguments.rates
