@@ -6,8 +6,8 @@ each epoch; `apoint compare` pairs the seeds, trains them side by side and stops
 process of its own, started from nothing, in turn; the best of several rounds counts, and every round is told.
 
 Many short rounds tell more than few long ones, since the speed of a shared machine changes within minutes. So
-two seeds an arm are trained by the practices, whose runs all take the same time, and the time of training (not
-that of the start) is multiplied by five. Python's caches of compiled files are allowed, as anywhere.
+two seeds an arm are trained by the practices, whose runs all take the same time, and the time of training
+(not that of the start) is multiplied by five. Python's caches of compiled files are allowed, as anywhere.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from apoint.engine.stacked.tape import Recorder, Tape
 from tests.engine.stacked.cases import OWN, RECIPES, build, same_bits, snapshot
 
 QUIET = {
+    "mlp": {**RECIPES["mlp"], "model": {"name": "mlp", "width": 4, "depth": 2}},
     "vit": RECIPES["vit"],
     "resnet20": RECIPES["resnet20"],
     "cnn": {**RECIPES["cnn"], "model": {"name": "cnn", "width": 4, "depth": 2, "norm": "batch"}},
@@ -147,6 +148,15 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], list[Tensor | None]]] = {
     "input itself": lambda x, y: [x, y],
     "index": lambda x, y: [x[:, torch.tensor([0, 2])], x[1:][:, :2]],
     "norms": lambda x, y: [F.layer_norm(x, (4,)), F.batch_norm(y, None, None, training=True)],
+    "sums": lambda x, y: [x.sum([1], keepdim=True), y.sum([0, 1]), x.sum([1], dtype=torch.float64)],
+    "shapes": lambda x, y: [x[None].squeeze(0).unsqueeze(1).expand(3, 2, 4), y.exp().view(2, 6)],
+    "arithmetic": lambda x, y: [(x - y) / (x * y), torch.sub(x, y, alpha=3), torch.add(x, y, alpha=2), -x],
+    "numbers": lambda x, y: [x + 1.5, 2 - y, x / 3, y.relu()],
+    "classes": lambda x, y: [F.log_softmax(x, 0).gather(1, torch.tensor([[1], [0], [3]])), F.softmax(y, 1)],
+    "products": lambda x, y: [
+        torch.bmm(x[None], y.t()[None]),
+        torch.baddbmm(x[None, :, :3], x[None], y.t()[None]),
+    ],
     "gradient": lambda x, y: [
         *torch.autograd.grad((F.linear(x, WEIGHT).tanh() * y).sum(), [WEIGHT], allow_unused=True)
     ],
@@ -203,3 +213,39 @@ def test_a_number_that_is_looked_at_is_refused() -> None:
     with recorder:
         torch.ones(2).sum().item()
     assert recorder.refused
+
+
+def test_products_are_written_where_they_belong() -> None:
+    """Only a product that is wanted once, of the same shape and type, is; then it is the target itself."""
+    x, y = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
+    recorder = Recorder([x, y])
+    with recorder, torch.no_grad():
+        product, again, other = torch.bmm(x, y), torch.bmm(y, x), x * 2
+        results = [product, again, again, other]
+    buffer = torch.zeros(2, 100)
+    target = buffer[:, 5:14].view(2, 3, 3)
+    targets = [target, torch.zeros(2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(2, 3, 4)]
+    others = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
+    got = Tape(recorder, results, targets)(*others)
+    assert got[0] is target
+    assert torch.equal(target, torch.bmm(*others))
+    assert torch.equal(buffer[:, 14:], torch.zeros(2, 86))
+    assert [mine is wanted for mine, wanted in zip(got[1:], targets[1:], strict=True)] == [False] * 3
+    assert torch.equal(got[1], torch.bmm(*others[::-1]))
+    double = Tape(recorder, results, [target.double(), None, None, None])(*others)
+    assert double[0].dtype == torch.float32
+
+
+def test_gradients_of_products_are_not_copied() -> None:
+    stack, _, _ = trained(QUIET["mlp"])
+    x, y = stack.stream.batch(stack.stream.indices(9), 9, 0.5)
+    _, *gradients = stack.passes(x, y)
+    views = stack.parameters.gradient_views
+    own = [
+        name
+        for name, mine, view in zip(stack.parameters.leaves, gradients, views, strict=True)
+        if mine is view
+    ]
+    assert own == [name for name in stack.parameters.leaves if name.endswith("weight")]
+    parts, _, _ = trained(QUIET["parts"])
+    assert parts.passes.targets is None, "what is added up may not be written over"
