@@ -72,6 +72,13 @@ def test_activations(name: str) -> None:
     agree({"model": {**BASE["model"], "activation": name}})
 
 
+@pytest.mark.parametrize("norm", ["batch", {"name": "group", "num_groups": 1}, "none"], ids=str)
+def test_norms_of_one_channel(norm: str | dict[str, Any]) -> None:
+    """Then the weights of all replicas can be seen as one vector without lying in a row."""
+    model = {"name": "cnn", "width": 1, "depth": 1, "norm": norm}
+    agree({"model": model, "data": {**DATA["image"], "size": 8}})
+
+
 @pytest.mark.parametrize("model", ["mlp", "cnn", "residual-mlp", "resnet20", "vit"])
 @pytest.mark.parametrize("name", registry("norm"))
 def test_norms(name: str, model: str) -> None:

@@ -39,6 +39,15 @@ def apart(x: Tensor, num_replicas: int) -> Tensor:
     return x.view(len(x), num_replicas, -1, *x.shape[2:])
 
 
+def in_a_row(values_RC: Tensor | None) -> Tensor | None:
+    """The values of all replicas one after the other, in memory too.
+
+    With one channel, flattening leaves them where they are, far apart; and the kernel of PyTorch 2.13 for the
+    gradient of batch norm, channels last, takes whatever lies behind the first for the next one.
+    """
+    return None if values_RC is None else values_RC.flatten().contiguous()
+
+
 def _convolution(function: Callable[..., Tensor], space: int) -> None:
     @stacked_form(function)
     def convolution(
@@ -83,7 +92,7 @@ def _convolve(
         x = wrapped
     else:
         x, groups = beside(wrapped.expand(num_replicas, *wrapped.shape), 0), groups * num_replicas
-    weight, bias = weight_RO.flatten(0, 1), None if bias_RO is None else bias_RO.flatten()
+    weight, bias = weight_RO.flatten(0, 1), in_a_row(bias_RO)
     if function is torch.conv1d:
         settings = (_flat(stride, 1), _flat(padding, 0), _flat(dilation, 1), groups)
         out = _convolve_images(x.unsqueeze(2), weight.unsqueeze(2), bias, *settings).squeeze(2)

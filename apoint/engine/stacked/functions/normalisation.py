@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apoint.engine.stacked.functions.convolution import apart, beside
+from apoint.engine.stacked.functions.convolution import apart, beside, in_a_row
 from apoint.engine.stacked.functions.table import Scene, stacked_form
 from apoint.engine.stacked.lifting import axis_of, outside
 
@@ -49,7 +49,7 @@ def _batch_norm(
 ) -> Tensor:
     flat = Tensor.view if training else Tensor.reshape  # in training it must be the same memory
     mean, variance = (None if tensor is None else flat(tensor, -1) for tensor in statistics_RC)
-    weight, bias = (None if tensor is None else tensor.flatten() for tensor in affine_RC)
+    weight, bias = map(in_a_row, affine_RC)
     x = beside(x_RBC, 0)
     image = x.unsqueeze(2) if x.dim() == 3 else x  # the kernel for signals would bring them row by row first
     out = F.batch_norm(image, mean, variance, weight, bias, training, momentum, eps)
@@ -72,7 +72,7 @@ def group_norm(
 
 
 def _group_norm(x_RBC: Tensor, num_groups: int, affine_RC: list[Tensor | None], eps: float) -> Tensor:
-    weight, bias = (None if tensor is None else tensor.flatten() for tensor in affine_RC)
+    weight, bias = map(in_a_row, affine_RC)
     out = F.group_norm(beside(x_RBC, 0), num_groups * len(x_RBC), weight, bias, eps)
     return apart(out, len(x_RBC))
 
