@@ -3,6 +3,7 @@
 import html as html_module
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,21 @@ def test_comparisons_are_linked_if_they_have_a_report(tmp_path: Path) -> None:
     elsewhere = write_improvement_report(folder, tmp_path / "here.html")
     assert f'href="runs/comparisons/{names[0]}/report.html"' in elsewhere.read_text().replace("%2B", "+")
     assert write_improvement_report(folder) == folder / "report.html"
+
+
+def test_pairs_are_differences_for_the_better(folder: Path) -> None:
+    (first, *_) = ImprovementRecord.read(folder).race
+    assert sum(first.differences) / len(first.differences) == pytest.approx(first.verdict.effect)
+    lower = replace(first, verdict=replace(first.verdict, higher_is_better=False))
+    assert lower.differences == [-value for value in first.differences]
+
+
+def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
+    content = searches.result()
+    content["checks"][0]["comparison"] = "../elsewhere"
+    (tmp_path / "runs" / "elsewhere").mkdir(parents=True)
+    (tmp_path / "runs" / "elsewhere" / "report.html").write_text("a page")
+    assert not Reader(improvement_html(searches.build(tmp_path / "runs", content))).all("a")
 
 
 # -- half a record -----------------------------------------------------------------------------------------

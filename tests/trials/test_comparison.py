@@ -10,6 +10,7 @@ import pytest
 
 import apoint
 from apoint.engine import train
+from apoint.engine.fleet import Fleet
 from apoint.errors import DivergedError, UsageError
 from apoint.store import Run, find_runs
 from apoint.trials import Rules, read_declaration, read_result
@@ -18,6 +19,7 @@ from apoint.verdict import decide
 
 WORSE = {"optimizer.lr": 1e-5}
 QUICK: dict[str, Any] = {"backend": "loop", "report": False}
+PILOTS = [({}, 16), ({"anytime": True, "max_pairs": 8}, 8)]  # rules, and the replicas of the first call
 
 
 def only_folder(root: Path) -> Path:
@@ -68,6 +70,22 @@ def test_the_default_margin_is_half_the_baselines_deviation(made: Any) -> None:
     _, verdict, said = made
     assert verdict.margin == pytest.approx(numpy.std(verdict.baseline, ddof=1) / 2)
     assert any("half the standard deviation of the baseline's first 8 seeds" in line for line in said)
+
+
+@pytest.mark.parametrize(("rules", "first"), PILOTS)
+def test_both_arms_of_the_first_look_are_trained_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], first: int
+) -> None:
+    """They are needed anyway, and keep all workers busy; without planned looks fewer may do."""
+    from tests.trials.conftest import SMALL
+
+    calls: list[int] = []
+    whole = Fleet.train
+    monkeypatch.setattr(
+        Fleet, "train", lambda self, tasks, *rest: (calls.append(len(tasks)), whole(self, tasks, *rest))[1]
+    )
+    compare(SMALL, changes=WORSE, runs_root=tmp_path, **rules, **QUICK)
+    assert calls[0] == first
 
 
 def test_pairs_share_what_they_can_share(made: Any) -> None:

@@ -106,6 +106,13 @@ def test_the_sizes_that_are_timed_are_those_that_may_be_used() -> None:
         assert used - {2} <= set(likely_sizes(replicas, workers))
 
 
+def test_several_recipes_keep_several_workers_busy_as_one_stack_each() -> None:
+    timing = Timing(1.0, 0.0, 1.0, 0.0, 100, 1, 0)
+    assert choosing.stack_sizes(choosing.Work([(timing, 8)]), 2) == [2, 4]
+    assert choosing.stack_sizes(choosing.Work([(timing, 8), (timing, 8)]), 2) == [2, 4, 8]
+    assert choosing.stack_sizes(choosing.Work([(timing, 8)] * 2), 8) == [2], "a recipe alone for four workers"
+
+
 def test_reading_the_data_is_not_taken_for_building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = iter([0.6, 0.0, 0.0, 0.0])
     whole = Session.assemble
