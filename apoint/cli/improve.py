@@ -199,19 +199,20 @@ def _show_result(found: Improvement, reports: list[Path], target: Path | None, a
         click.echo(f"\nundecided, which more time would settle: {', '.join(open_still)}")
     _show_not_tried(result["declaration"]["not_tried"])
     click.echo(f"\nrecord    {found.folder}")
-    for report in reports:
-        click.echo(f"report    {report}")
+    if reports:
+        click.echo(f"report    {reports[0]}")  # which leads to the others
     click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
 
 
 def _as_row(check: dict[str, Any]) -> dict[str, Any]:
-    together = " with ".join(check["labels"])
-    labels = {
+    labels = check["labels"]
+    together = " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
+    named = {
         "confirmation": together,
-        "combination": f"{together} against {check['labels'][0]}",
+        "combination": f"{together} against {labels[0]}",
         "result": f"{together} against the base",
     }
-    return {"label": labels[check["stage"]], "course": "", "verdict": check["verdict"]}
+    return {"label": named[check["stage"]], "course": "", "verdict": check["verdict"]}
 
 
 def table(rows: list[dict[str, Any]], title: str = "change") -> list[str]:

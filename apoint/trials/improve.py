@@ -278,7 +278,7 @@ class Improver:
         if len(together.members) < 2:
             return self.kept
         labels = tuple(candidate.label for candidate in together.members)
-        self.say(f"do they help each other? {' with '.join(labels)} against {labels[0]} alone")
+        self.say(f"do they help each other? {_together(labels)} against {labels[0]} alone")
         if self._check("combination", labels[:1], labels, 2).better:
             return together
         self.say(f"together they are not better than {labels[0]} alone, which is kept")
@@ -311,7 +311,7 @@ class Improver:
         self._count(cost["replicas"] - cost["from_cache"], begun)
         check = Check(stage, after, comparison.folder.name, verdict, cost)
         self.checks.append(check)
-        self.say(f"{stage} of {' with '.join(after)}: {verdict.sentence}")
+        self.say(f"{stage} of {_together(after)}: {verdict.sentence}")
         self._keep("running")
         return check
 
@@ -420,7 +420,7 @@ class Improver:
             )
             return f"{found}; the recipe stays as it is"
         labels = [candidate.label for candidate in self.kept.members]
-        subject = f"{' with '.join(labels)} {'help' if len(labels) > 1 else 'helps'}"
+        subject = f"{_together(labels)} {'help' if len(labels) > 1 else 'helps'}"
         return f"{subject}: {self._told(self.verdict)} on {self.verdict.pairs} fresh pairs of seeds"
 
     def _told(self, verdict: Verdict) -> str:
@@ -439,6 +439,13 @@ class Improver:
             f"# base: {base}; {len(self.entries)} tried, {winners} won the race, {confirmed} confirmed",
             f"# all verdicts: {self.folder.name}/{RESULT}",
         ]
+
+
+def _together(labels: Sequence[str]) -> str:
+    """Changes as words: `a`, `a with b`, or `a, b and c together`."""
+    if len(labels) < 3:
+        return " with ".join(labels)
+    return f"{', '.join(labels[:-1])} and {labels[-1]} together"
 
 
 def _sum(costs: Sequence[Mapping[str, Any]], name: str) -> float:

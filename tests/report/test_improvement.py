@@ -96,6 +96,30 @@ def test_pairs_are_differences_for_the_better(folder: Path) -> None:
     assert lower.differences == [-value for value in first.differences]
 
 
+def test_many_changes_together_have_a_short_name(tmp_path: Path) -> None:
+    content = searches.result()
+    for check in content["checks"][2:]:
+        check["labels"] = ["batch-norm", "cosine-schedule", "gelu"]
+    checks = ImprovementRecord.read(searches.build(tmp_path, content)).checks
+    assert [entry.label for entry in checks[2:]] == [
+        "these 3 changes together, against batch-norm alone",
+        "these 3 changes together, against the base",
+    ]
+
+
+def test_the_rule_is_told(tmp_path: Path) -> None:
+    content = searches.result()
+    assert (
+        "judged at 8, 12 and 16 pairs by Holm's rule"
+        in Reader(improvement_html(searches.build(tmp_path / "few", content))).text()
+    )
+    content["declaration"]["method"] = "e-BH"
+    assert (
+        "judged after each by e-values"
+        in Reader(improvement_html(searches.build(tmp_path / "many", content))).text()
+    )
+
+
 def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
     content = searches.result()
     content["checks"][0]["comparison"] = "../elsewhere"

@@ -412,6 +412,11 @@ def test_a_base_that_fails_can_be_mended_if_the_margin_is_given(monkeypatch, roo
     assert found.changes == {"clip": "norm"}
 
 
+def test_changes_are_told_together() -> None:
+    told = [module._together(labels) for labels in (("a",), ("a", "b"), ("a", "b", "c"))]
+    assert told == ["a", "a with b", "a, b and c together"]
+
+
 # -- the command -------------------------------------------------------------------------------------------
 
 

@@ -35,11 +35,14 @@ _UNFINISHED = {
     "unknown": "The record does not say how the search ended: this is what can be read of it.",
 }
 _HELD = {
-    "Holm": " by Holm's rule: the chance of any false call among them all is the declared one",
-    "e-BH": " by e-values (e-BH): the expected share of false calls among all calls is the declared one",
+    "Holm": "judged at {} pairs by Holm's rule: the chance of any false call among them all is the declared "
+    "one",
+    "e-BH": "trained to {} pairs and judged after each by e-values (e-BH): the expected share of false calls "
+    "among all calls is the declared one",
 }
 _STYLE = """
 .changes th:first-child{width:auto}
+.changes thead th{white-space:nowrap}
 .changes td:nth-child(2){white-space:nowrap;font-weight:600}
 .changes td:nth-child(n+3){white-space:nowrap}
 .changes .why{display:block;color:var(--soft);font-size:.88rem}
@@ -196,11 +199,8 @@ def _race_section(record: ImprovementRecord) -> Markup:
     rows = sorted(record.race, key=lambda entry: -entry.verdict.effect if entry.known else float("inf"))
     looks = fields.wholes(record.declaration.get("looks"))
     method = fields.text(record.declaration.get("method"))
-    held = _HELD.get(method, "")
-    lead = (
-        f"All changes together, judged at {listed(looks)} pairs{held}. A winner's mean is flattered here by "
-        "its having been chosen."
-    )
+    held = _HELD.get(method, "judged at {} pairs").format(listed(looks))
+    lead = f"All changes together, {held}. A winner's mean is flattered here by its having been chosen."
     told = [[_told(entry), *_cells(record, entry)] for entry in rows]
     body = table("Every change", ("Change", "Verdict", "Mean", "Interval", "Pairs"), told, "wide changes")
     return section("The race", lead, _drawn(record, rows, "race"), body)

@@ -158,11 +158,11 @@ def _race(result: Json, declaration: Json) -> tuple[Entry, ...]:
 
 def _check(row: Json, declaration: Json) -> Entry:
     labels = [label for label in fields.texts(row.get("labels")) if label]
-    together = " with ".join(labels)
+    together = " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
     named = {
         "confirmation": together,
         "combination": f"{together}, against {labels[0]} alone" if labels else "",
-        "result": f"{together}, measured once more",
+        "result": f"{together}, against the base",
     }
     return Entry(
         label=named.get(fields.text(row.get("stage")), together),
