@@ -124,6 +124,7 @@ def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
     content = searches.result()
     content["checks"][0]["comparison"] = "../elsewhere"
     (tmp_path / "runs" / "elsewhere").mkdir(parents=True)
+    (tmp_path / "runs" / "comparisons").mkdir()
     (tmp_path / "runs" / "elsewhere" / "report.html").write_text("a page")
     assert not Reader(improvement_html(searches.build(tmp_path / "runs", content))).all("a")
 

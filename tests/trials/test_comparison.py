@@ -72,7 +72,7 @@ def test_the_default_margin_is_half_the_baselines_deviation(made: Any) -> None:
     assert any("half the standard deviation of the baseline's first 8 seeds" in line for line in said)
 
 
-@pytest.mark.parametrize(("rules", "first"), PILOTS)
+@pytest.mark.parametrize(("rules", "first"), PILOTS, ids=["planned", "anytime"])
 def test_both_arms_of_the_first_look_are_trained_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], first: int
 ) -> None:
