@@ -205,8 +205,10 @@ def _show_result(found: Improvement, reports: list[Path], target: Path | None, a
 
 
 def _as_row(check: dict[str, Any]) -> dict[str, Any]:
+    from apoint.report.words import together_words
+
     labels = check["labels"]
-    together = " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
+    together = together_words(labels)
     named = {
         "confirmation": together,
         "combination": f"{together} against {labels[0]}",

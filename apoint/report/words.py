@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 MINUS = "\u2212"
@@ -161,3 +161,8 @@ def listed(items: Iterable[object]) -> str:
     """Several things as words: `8, 16 and 24`."""
     words = [clean(each) for each in items]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def together_words(labels: Sequence[str]) -> str:
+    """Changes made together, in few words: their names, or only their number where they are many."""
+    return " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"

@@ -13,7 +13,7 @@ from apoint.report import fields
 from apoint.report.fields import Json
 from apoint.report.record import DECLARATION, RESULT, read_if_there
 from apoint.report.verdict_record import VerdictRecord
-from apoint.report.words import Digits
+from apoint.report.words import Digits, together_words
 
 IMPROVED = "improved.yaml"
 
@@ -158,7 +158,7 @@ def _race(result: Json, declaration: Json) -> tuple[Entry, ...]:
 
 def _check(row: Json, declaration: Json) -> Entry:
     labels = [label for label in fields.texts(row.get("labels")) if label]
-    together = " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
+    together = together_words(labels)
     named = {
         "confirmation": together,
         "combination": f"{together}, against {labels[0]} alone" if labels else "",
