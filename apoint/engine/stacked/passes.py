@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from apoint.engine.stacked.losses import Loss, example_losses
 from apoint.engine.stacked.model import StackedModel
-from apoint.engine.stacked.tape import Recorder, Tape
+from apoint.engine.stacked.recording import Recorder
+from apoint.engine.stacked.tape import Tape
 
 Passed = list[Tensor | None]
 """The sums of the losses [R], then the gradient of each leaf; None for one that took no part."""
@@ -72,7 +73,7 @@ class Passes:
         return [losses_R.detach(), *torch.autograd.grad(total, leaves, allow_unused=True)]
 
     def _recorded(self, shapes: tuple[Any, ...], x: Tensor, y: Tensor) -> Passed:
-        recorder = Recorder([x, y])
+        recorder = Recorder([x, y], [self.share_R])
         with recorder:
             passed = self._passed(x, y)
         if recorder.refused or self.model.draws.were_lent:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from apoint.engine.stacked import Stack, stacked_evaluate, stacked_step
 from apoint.engine.stacked.passes import computes_the_same_way
-from apoint.engine.stacked.tape import Recorder, Tape
+from apoint.engine.stacked.recording import Recorder
+from apoint.engine.stacked.tape import Tape
 from tests.engine.stacked.cases import OWN, RECIPES, build, same_bits, snapshot
 
 QUIET = {
@@ -186,17 +187,32 @@ STEPS: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda x, y: torch.stack([x, y]).mean(0),
     lambda x, y: x.view(-1).view(3, 4) if x.is_contiguous() else x,
     lambda x, y: _changed_through_a_view(x, y),
+    lambda x, y: x.relu(),
+    lambda x, y: x.sigmoid() / (1 + torch.ones_like(y)),
+    lambda x, y: x.reshape(4, 3).t() * x,
+    lambda x, y: (x[:, :2].exp() + y[:, 2:]).repeat(1, 2),
+    lambda x, y: torch.baddbmm(x[None], x[None], (y.t() @ x)[None])[0],
+    lambda x, y: F.log_softmax(x, 0).sum([0], keepdim=True).expand(3, 4) - y,
+    lambda x, y: torch.full_like(x, 2.0).mul_(y),
+    lambda x, y: torch.zeros_like(x).relu() + y.clone(memory_format=torch.contiguous_format).neg_(),
 ]
+places = st.integers(0, 99)
 
 
-@given(st.lists(st.sampled_from(range(len(STEPS))), min_size=1, max_size=8))
-def test_chains_of_functions(numbers: list[int]) -> None:
-    def chain(x: Tensor, y: Tensor) -> list[Tensor | None]:
-        for number in numbers:
-            x = STEPS[number](x, y)
-        return [x.detach()]
+@given(
+    st.lists(st.tuples(st.sampled_from(range(len(STEPS))), places, places), min_size=1, max_size=12), places
+)
+def test_networks_of_functions(numbers: list[tuple[int, int, int]], kept: int) -> None:
+    """Whatever is used again later, nothing has been written over by then."""
 
-    both_ways(chain)
+    def network(x: Tensor, y: Tensor) -> list[Tensor | None]:
+        values = [x, y]
+        for number, first, second in numbers:
+            recent = values[-3:] if first % 2 else values
+            values.append(STEPS[number](recent[first % len(recent)], values[second % len(values)]))
+        return [values[-1].detach(), values[kept % len(values)].detach()]
+
+    both_ways(network)
 
 
 def test_it_does_less_than_was_recorded() -> None:
@@ -215,28 +231,68 @@ def test_a_number_that_is_looked_at_is_refused() -> None:
     assert recorder.refused
 
 
-def test_products_are_written_where_they_belong() -> None:
-    """Only a product that is wanted once, of the same shape and type, is; then it is the target itself."""
+def test_results_are_written_where_they_belong() -> None:
+    """Only one that is wanted once, of the same shape and type, is; then it is the target itself."""
     x, y = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
     recorder = Recorder([x, y])
     with recorder, torch.no_grad():
-        product, again, other = torch.bmm(x, y), torch.bmm(y, x), x * 2
-        results = [product, again, again, other]
+        product, again, summed = torch.bmm(x, y), torch.bmm(y, x), x.sum([2], keepdim=True).squeeze(2)
+        results = [product, again, again, x.sin(), summed]
     buffer = torch.zeros(2, 100)
-    target = buffer[:, 5:14].view(2, 3, 3)
-    targets = [target, torch.zeros(2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(2, 3, 4)]
+    target, sums = buffer[:, 5:14].view(2, 3, 3), buffer[:, 20:23]
+    targets = [target, torch.zeros(2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(2, 3, 4), sums]
     others = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
     got = Tape(recorder, results, targets)(*others)
     assert got[0] is target
+    assert got[4] is sums
     assert torch.equal(target, torch.bmm(*others))
-    assert torch.equal(buffer[:, 14:], torch.zeros(2, 86))
-    assert [mine is wanted for mine, wanted in zip(got[1:], targets[1:], strict=True)] == [False] * 3
+    assert torch.equal(sums, others[0].sum(2))
+    assert buffer.count_nonzero() == 2 * (9 + 3), "and nowhere else"
+    assert [mine is wanted for mine, wanted in zip(got[1:4], targets[1:4], strict=True)] == [False] * 3
     assert torch.equal(got[1], torch.bmm(*others[::-1]))
-    double = Tape(recorder, results, [target.double(), None, None, None])(*others)
+    double = Tape(recorder, results, [target.double(), None, None, None, None])(*others)
     assert double[0].dtype == torch.float32
 
 
-def test_gradients_of_products_are_not_copied() -> None:
+def test_views_of_places_and_what_never_changes_are_made_once() -> None:
+    share = torch.tensor([0.5])
+    recorder = Recorder([torch.randn(3, 4), torch.randn(3, 4)], [share])
+    with recorder, torch.no_grad():
+        x, y = (recorder.met[slot] for slot in recorder.inputs)
+        weights = (torch.ones_like(x.sum([1])) * share).unsqueeze(1).expand(3, 4).clone()
+        hidden = (x * y).transpose(0, 1).relu().transpose(0, 1)
+        result = (hidden.view(12).view(3, 4) * weights).transpose(0, 1)
+    tape = Tape(recorder, [result])
+    assert len(tape) == 3, "a product, what is above 0, and a product"
+    share.fill_(7.0)
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    assert torch.equal(tape(x, y)[0], ((x * y).relu() * 0.5).t())
+
+
+def test_what_may_change_is_not_taken_as_fixed() -> None:
+    share = torch.tensor([0.5])
+    recorder = Recorder([torch.randn(3)])
+    with recorder, torch.no_grad():
+        ones, written = torch.ones_like(recorder.met[0]), torch.zeros_like(recorder.met[0])
+        result = ones * share + written.add_(recorder.met[0])
+    tape = Tape(recorder, [result])
+    share.fill_(7.0)
+    for x in (torch.randn(3), torch.randn(3)):
+        assert torch.equal(tape(x)[0], 7.0 + x)
+
+
+def test_a_buffer_serves_again_and_its_argument_is_written_over() -> None:
+    recorder = Recorder([torch.randn(50, 50)])
+    with recorder, torch.no_grad():
+        result = recorder.met[0]
+        for _ in range(20):
+            result = (result @ result).exp().tanh().transpose(0, 1)[None].bmm(result[None])[0]
+    tape = Tape(recorder, [result])
+    pieces = {value.untyped_storage().data_ptr() for value in tape._values if isinstance(value, Tensor)}
+    assert len(pieces) <= 4
+
+
+def test_gradients_are_not_copied() -> None:
     stack, _, _ = trained(QUIET["mlp"])
     x, y = stack.stream.batch(stack.stream.indices(9), 9, 0.5)
     _, *gradients = stack.passes(x, y)
@@ -246,6 +302,6 @@ def test_gradients_of_products_are_not_copied() -> None:
         for name, mine, view in zip(stack.parameters.leaves, gradients, views, strict=True)
         if mine is view
     ]
-    assert own == [name for name in stack.parameters.leaves if name.endswith("weight")]
+    assert own == list(stack.parameters.leaves)
     parts, _, _ = trained(QUIET["parts"])
     assert parts.passes.targets is None, "what is added up may not be written over"

@@ -1,0 +1,195 @@
+"""A fixed place in memory for each result of a tape, so that views of it need be taken only once.
+
+Half of the operations of a small model's pass are views, and each costs as much Python as a product does. A
+view of memory that is always the same is always the same too. So results are written into buffers that are
+laid out beforehand; a buffer serves the next result of its size when nobody needs what is in it any more, and
+an operation on single numbers writes over its argument where that is the argument's last use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apoint.engine.stacked.recording import Instruction, Recorder, Slot
+from apoint.engine.stacked.shortening import Shortened, seen
+
+_aten = torch.ops.aten
+# Operations that can write their result where one likes, without making it elsewhere first, as many do that
+# seem to offer it; with how they are called then.
+_WRITING: dict[tuple[str, str], tuple[Callable[..., Any], str]] = {
+    ("add", "Tensor"): (torch.add, "out"),
+    ("baddbmm", "default"): (torch.baddbmm, "out"),
+    ("bmm", "default"): (torch.bmm, "out"),
+    ("div", "Tensor"): (torch.div, "out"),
+    ("exp", "default"): (torch.exp, "out"),
+    ("gather", "default"): (torch.gather, "out"),
+    ("mm", "default"): (torch.mm, "out"),
+    ("mul", "Tensor"): (torch.mul, "out"),
+    ("neg", "default"): (torch.neg, "out"),
+    ("sigmoid", "default"): (torch.sigmoid, "out"),
+    ("sub", "Tensor"): (torch.sub, "out"),
+    ("sum", "dim_IntList"): (torch.sum, "out"),
+    ("tanh", "default"): (torch.tanh, "out"),
+    ("_log_softmax", "default"): (torch._log_softmax, "out"),
+    ("_softmax", "default"): (torch._softmax, "out"),
+    ("threshold_backward", "default"): (_aten.threshold_backward.grad_input._op, "grad_input"),
+    ("sigmoid_backward", "default"): (_aten.sigmoid_backward.grad_input._op, "grad_input"),
+    ("tanh_backward", "default"): (_aten.tanh_backward.grad_input._op, "grad_input"),
+}
+_OVER_ITS_ARGUMENT: dict[tuple[str, str], Callable[..., Any]] = {("relu", "default"): torch.relu_}
+_NEVER = math.inf
+
+
+class Placed:
+    """A shortened recording whose results have fixed places, as far as the operations allow it.
+
+    Args:
+        recorder: What was recorded.
+        shortened: What is left of it.
+        targets: Where the values of some slots belong.
+
+    Attributes:
+        instructions: What is left.
+        constants: The values of slots that always have the same memory, among them all that has a place.
+    """
+
+    def __init__(self, recorder: Recorder, shortened: Shortened, targets: Mapping[Slot, Tensor]) -> None:
+        self.constants = dict(shortened.constants)
+        self.instructions: list[Instruction] = []
+        self._recorder = recorder
+        self._first, self._last = _lives(recorder, shortened)
+        self._owned: dict[int, Tensor] = {}  # the buffers in use, by the pieces of memory they stand for
+        self._free: dict[tuple[torch.dtype, int], list[Tensor]] = {}
+        self._targets = _at_their_origin(recorder, shortened.instructions, targets)
+        for place, one in enumerate(shortened.instructions):
+            self._add(place, one)
+            self._release(place)
+        for slot, target in targets.items():
+            if slot in self.constants and _same_place(self.constants[slot], target):
+                self.constants[slot] = target  # the very object, by which it is recognised
+
+    def _add(self, place: int, one: Instruction) -> None:
+        if one.is_view and isinstance(one.results, int) and self.constants.keys() >= set(one.read):
+            self.constants[one.results] = seen(one, self.constants)
+            return
+        self.instructions.append(self._written(place, one) or one)
+
+    def _written(self, place: int, one: Instruction) -> Instruction | None:
+        """The instruction with a fixed place for its result, or None if it cannot have one."""
+        result, kind = one.results, (one.name, one.overload)
+        if not isinstance(result, int) or not self._is_fresh(place, result):
+            return None
+        if kind in _OVER_ITS_ARGUMENT:
+            argument = self._argument_to_replace(place, one, result)
+            if argument is None:
+                return None
+            self._take_over(argument, result)
+            return Instruction(_OVER_ITS_ARGUMENT[kind], one.operands, one.named, result)
+        if kind not in _WRITING and one.name != "clone":
+            return None
+        self._find_place(place, one, result)
+        if one.name == "clone":
+            return Instruction(torch.Tensor.copy_, [result, *one.operands], {}, result)
+        function, keyword = _WRITING[kind]
+        return Instruction(function, one.operands, {**one.named, keyword: self.constants[result]}, result)
+
+    def _is_fresh(self, place: int, slot: Slot) -> bool:
+        """Whether a result has memory of its own, without gaps, that it was the first to use."""
+        tensor, piece = self._recorder.met[slot], self._recorder.piece(slot)
+        dense = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+        expected, gapless = 1, True
+        for stride, length in dense:
+            gapless &= length == 1 or stride == expected
+            expected *= length
+        return piece != 0 and self._first[piece] == place and gapless and not tensor.storage_offset()
+
+    def _find_place(self, place: int, one: Instruction, result: Slot) -> None:
+        if result in self._targets:
+            self.constants[result] = self._targets[result]
+            return
+        argument = self._argument_to_replace(place, one, result)
+        if argument is not None:
+            self._take_over(argument, result)
+            return
+        like = self._recorder.met[result]
+        waiting = self._free.setdefault((like.dtype, like.numel()), [])
+        buffer = waiting.pop() if waiting else torch.empty(like.numel(), dtype=like.dtype, device=like.device)
+        self._owned[self._recorder.piece(result)] = buffer
+        self.constants[result] = buffer.as_strided(like.shape, like.stride())
+
+    def _argument_to_replace(self, place: int, one: Instruction, result: Slot) -> Slot | None:
+        """An argument whose memory the result may take, since this is the last that is done with it."""
+        tags = getattr(one.function, "tags", ())
+        if torch.Tag.pointwise not in tags or result in self._targets:
+            return None
+        like = self._recorder.met[result]
+        for slot in one.read:
+            piece, value = self._recorder.piece(slot), self.constants.get(slot)
+            others = [other for other in one.read if other != slot and self._recorder.piece(other) == piece]
+            if piece not in self._owned or self._last[piece] != place or others or value is None:
+                continue
+            layout = value.shape, value.stride(), value.dtype, value.numel()
+            if layout == (like.shape, like.stride(), like.dtype, self._owned[piece].numel()):
+                return slot
+        return None
+
+    def _take_over(self, argument: Slot, result: Slot) -> None:
+        self.constants[result] = self.constants[argument]
+        self._owned[self._recorder.piece(result)] = self._owned.pop(self._recorder.piece(argument))
+
+    def _release(self, place: int) -> None:
+        """Let the buffers that nobody needs from here on serve others."""
+        for piece in [piece for piece in self._owned if self._last[piece] <= place]:
+            buffer = self._owned.pop(piece)
+            self._free.setdefault((buffer.dtype, buffer.numel()), []).append(buffer)
+
+
+def _lives(recorder: Recorder, shortened: Shortened) -> tuple[dict[int, int], dict[int, float]]:
+    """Where each piece of memory is used first and last; never last, if there is a result in it."""
+    first: dict[int, int] = {}
+    last: dict[int, float] = {}
+    for place, one in enumerate(shortened.instructions):
+        for slot in (*one.read, *one.written):
+            first.setdefault(recorder.piece(slot), place)
+            last[recorder.piece(slot)] = place
+    before = [*recorder.constants, *recorder.inputs]
+    first |= {recorder.piece(slot): -1 for slot in before}
+    last |= {recorder.piece(slot): _NEVER for slot in (*before, *shortened.wanted)}
+    return first, last
+
+
+def _at_their_origin(
+    recorder: Recorder, instructions: Sequence[Instruction], targets: Mapping[Slot, Tensor]
+) -> dict[Slot, Tensor]:
+    """The targets of results that are views, as targets of what they are views of.
+
+    Only if the same views of it are the target itself: then it is enough to write there.
+    """
+    makers = {one.results: one for one in instructions if isinstance(one.results, int)}
+    found = {}
+    for slot, target in targets.items():
+        views: list[Instruction] = []
+        origin = slot
+        while origin in makers and makers[origin].is_view:
+            views.append(makers[origin])
+            origin = makers[origin].read[0]
+        try:
+            candidate = target.view(recorder.met[origin].shape)
+        except RuntimeError:
+            continue
+        value = candidate
+        for view in reversed(views):
+            arguments = [recorder.constants[other] for other in view.read[1:]]
+            value = view.function(value, *arguments, **view.named)
+        if _same_place(value, target):
+            found[origin] = candidate if views else target
+    return found
+
+
+def _same_place(one: Tensor, two: Tensor) -> bool:
+    return (one.data_ptr(), one.shape, one.stride()) == (two.data_ptr(), two.shape, two.stride())
