@@ -391,7 +391,10 @@ def borrowed_randomness(key: int) -> Iterator[None]:
     """
     states = torch.get_rng_state(), [torch.cuda.get_rng_state(i) for i in range(_cuda_devices())]
     try:
-        torch.manual_seed(key)
+        if torch.accelerator.is_available():
+            torch.manual_seed(key)
+        else:
+            torch.default_generator.manual_seed(key)  # the same without notes for devices that are not there
         yield
     finally:
         torch.set_rng_state(states[0])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from apoint.engine import environment
 from apoint.engine.api import Options
-from apoint.engine.fleet import timer as timers
 from apoint.engine.fleet.choose import Prediction, Way, choose, default_stack, ways
 from apoint.engine.fleet.groups import STACKS, compose, place_of
 from apoint.engine.fleet.machine import available_memory
@@ -92,7 +91,7 @@ class Planner:
         if may_begin:
             alone = self.timer.work(missing, False, start)
             fits = alone.memory(Way("pool", workers)) < (available_memory() or 0)
-            if fits and alone.seconds(Way("loop")) > timers.SURE_SECONDS:
+            if fits and self.timer.is_sure_of_workers(alone):
                 begin(workers)
         work = self.timer.work(missing, stacks and len(missing) > 1, start, workers)
         considered = ways(work, self.backend, workers, self.stack)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from apoint.engine.api import Options
-from apoint.engine.fleet.choose import START_SECONDS, Work, default_stack
+from apoint.engine.fleet.choose import COMPANY, START_SECONDS, Work, default_stack
 from apoint.engine.fleet.probe import Timing, time_alone, time_stacked
 from apoint.engine.fleet.task import Task
 from apoint.recipe import Recipe
@@ -19,6 +19,9 @@ SHORT_STARTS = 10  # stacks may be so many times as fast as one replica after th
 SURE_SECONDS = 120.0
 """Work of so long is shared among processes in any case, which may start while it is measured; that disturbs
 the measurements, so that they are made twice in turn, and the better one counts."""
+HEAVY_SECONDS, HEAVY_STEP = 8.0, 0.002
+"""So is work of several starts of a worker whose steps are heavy: a stack saves them little, since it saves
+Python and not arithmetic, and would have to save more than all other processors together could do."""
 LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
 
 
@@ -66,6 +69,12 @@ class Timer:
         timing = self._timings.get(self._kind(task))
         return timing.alone if timing else None
 
+    def is_sure_of_workers(self, work: Work) -> bool:
+        """Whether work will be shared among processes whatever further measurements say."""
+        whole = sum(timing.alone * number for timing, number in work.recipes)
+        is_heavy = all(timing.step_seconds > HEAVY_STEP for timing, _ in work.recipes)
+        return whole > (HEAVY_SECONDS if is_heavy else SURE_SECONDS)
+
     def _kind(self, task: Task) -> str:
         """What recipes have in common that take equally long: all but the numbers of the optimizer.
 
@@ -89,8 +98,8 @@ class Timer:
                 self._tried.add(kind)
                 likely = likely_sizes(len(same), workers)
                 if self._timings[kind].alone * len(same) < SHORT_STARTS * start:
-                    likely.sort(reverse=True)  # where the largest may be done before a worker is there
-                self._time_stack(kind, same, allowed, likely, rounds, start / len(kinds))
+                    likely.sort()  # where the smallest, which is the cheapest to try, may show enough
+                self._time_stack(kind, same, allowed, likely, rounds, _too_soon(start, workers) / len(kinds))
 
     def _time_stack(
         self,
@@ -99,9 +108,12 @@ class Timer:
         allowed: float,
         likely: Sequence[int],
         rounds: int,
-        start: float,
+        too_soon: float,
     ) -> None:
         """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
+
+        No more is measured once some stacks are found to be done too soon for workers to be worth a start;
+        larger ones take no longer, since they save more Python.
 
         A size between two that were measured is guessed on a line, and the cost of a stack is no line: it
         falls until the processor's cache is full and then rises. So what will be used is what is measured.
@@ -111,13 +123,18 @@ class Timer:
         smaller = [size for size in range(2, min(likely, default=1)) if cost(timing, size) < allowed]
         sizes, left = fitting or smaller[-1:], allowed
         for size in sizes * rounds:
-            if any(timing.together(known) * len(tasks) / known < start for known in timing.stacked):
-                break  # no worker would be there sooner, so that the sizes for workers are of no interest
+            if any(timing.together(known) * len(tasks) / known < too_soon for known in timing.stacked):
+                break
             if not timing.refusal and cost(timing, size) < left:
                 begin = time.perf_counter()
                 timing = time_stacked(timing, tasks[:size], self._options, allowed / (2 * len(sizes)))
                 left -= time.perf_counter() - begin
         self._timings[kind] = timing
+
+
+def _too_soon(start: float, workers: int) -> float:
+    """How long work must take here for workers to be done sooner: t = start + COMPANY * t / workers."""
+    return start / (1 - COMPANY / workers) if workers > COMPANY else start
 
 
 def likely_sizes(replicas: int, workers: int) -> list[int]:

@@ -130,7 +130,7 @@ def _spin(seconds: float) -> None:
 def test_workers_of_long_work_start_while_it_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner.timers, "SURE_SECONDS", 0.01)
+    monkeypatch.setattr("apoint.engine.fleet.timer.SURE_SECONDS", 0.01)
     tasks = tasks_of(TINY, range(4))
     with Fleet(Options(runs_root=tmp_path), workers=2) as fleet:
         fleet.plan(tasks)
