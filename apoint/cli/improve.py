@@ -11,7 +11,7 @@ from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
 from apoint.cli.using import use
 
 if TYPE_CHECKING:
-    from apoint.trials.improve import Improvement, Improver
+    from apoint.trials.improver import Improvement, Improver
 
 WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
 
@@ -99,7 +99,7 @@ def command(
 def _vacant(output: str | None) -> Path | None:
     """Where the improved recipe may go: nothing that is not ours is written over."""
     from apoint.errors import UsageError
-    from apoint.trials.improve import HEADER
+    from apoint.trials.improver import HEADER
 
     if output is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, first_line
 
 
 class CannotCopyError(UsageError):
@@ -30,8 +30,7 @@ def copied(
     try:
         twin, other = copy.deepcopy((model, optimizer))
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotCopyError(f"the model cannot be copied: {reason}") from error
+        raise CannotCopyError(f"the model cannot be copied: {first_line(error)}") from error
     finally:
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient

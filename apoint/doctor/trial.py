@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from apoint.doctor.copies import copied
 from apoint.doctor.examples import Examples
 from apoint.doctor.patient import Patient, Step, as_written, squared_norm
-from apoint.errors import ApointError
+from apoint.errors import ApointError, first_line
 from apoint.nn import elementary_attention
 from apoint.probes import Batch, Subject, aside
-from apoint.probes.subject import first_line
 
 UPDATES_EVERY = 5
 FEW = 16  # with fewer examples a batch, the loss of single batches says too little

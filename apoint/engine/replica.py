@@ -22,7 +22,7 @@ from apoint.engine import custom
 from apoint.engine.flat import FlatOptimizer, FlatParameters
 from apoint.engine.measure import METRICS
 from apoint.engine.stream import TrainingStream, extremes, scalar_schedule
-from apoint.errors import UnknownNameError, UsageError
+from apoint.errors import UnknownNameError, UsageError, first_line
 from apoint.models import load_weights
 from apoint.models.depth import layer_rates
 from apoint.models.weights.heads import is_head
@@ -251,12 +251,8 @@ def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any])
     try:
         model: nn.Module = registry("model").build(_without_schedules(recipe.model, "model"), **known)
     except (RuntimeError, MemoryError) as error:
-        raise UsageError(f"model {entry.name!r} could not be built: {_first_line(error)}") from None
+        raise UsageError(f"model {entry.name!r} could not be built: {first_line(error)}") from None
     return model
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def rehearse(replica: Replica) -> None:
@@ -276,7 +272,7 @@ def rehearse(replica: Replica) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
         raise UsageError(
             f"the model fails on a batch of shape {tuple(x.shape)} from this data: {type(error).__name__}: "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from error
     finally:
         with torch.no_grad():

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, first_line
 from apoint.probes.aside import aside
-from apoint.probes.subject import Subject, first_line
+from apoint.probes.subject import Subject
 
 Product = Callable[[Tensor], Tensor]
 """A symmetric matrix, by what it does to a vector."""

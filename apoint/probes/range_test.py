@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, first_line
 from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
 from apoint.probes.reading import Reading, undefined
-from apoint.probes.subject import Loss, Subject, first_line
+from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
 from apoint.settings import Count, NonNegative, Positive, Share, WholeNumber
 

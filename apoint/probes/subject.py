@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, first_line
 from apoint.probes.batch import Batch, as_batch
 
 Loss = Callable[..., Tensor]
@@ -244,11 +244,6 @@ def failing_module(model: nn.Module, trace: types.TracebackType | None) -> str:
             found = f" in {names[id(owner)] or 'its forward'} ({type(owner).__name__})"
         trace = trace.tb_next
     return found
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _shape(value: Any) -> Any:

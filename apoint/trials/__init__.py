@@ -3,7 +3,8 @@
 from apoint.trials.arms import Arm, differences, make_arm
 from apoint.trials.comparison import Comparison, Rules, compare, predict, prepare
 from apoint.trials.declaration import Declaration, read_declaration
-from apoint.trials.improve import Improvement, improve
+from apoint.trials.improve import improve
+from apoint.trials.improver import Improvement
 from apoint.trials.record import read_result
 from apoint.trials.tune import tuned_comparison
 

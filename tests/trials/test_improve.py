@@ -21,7 +21,8 @@ from apoint.recipe import load_recipe
 from apoint.store import Run, strict_json
 from apoint.trials import Rules, differences, read_declaration, read_result
 from apoint.trials.candidates import Candidate
-from apoint.trials.improve import Improvement, Improver, improve, prepare_improvement
+from apoint.trials.improve import improve, prepare_improvement
+from apoint.trials.improver import Improvement, Improver, _together
 from tests.trials.conftest import SMALL
 
 module = importlib.import_module("apoint.trials.improve")
@@ -328,7 +329,7 @@ def test_training_that_is_slower_than_predicted_ends_the_race_in_time(monkeypatc
     """The prediction said a tenth of a second; a clock says that each replica takes a minute."""
     search = prepared(monkeypatch, root, World(), NULLS, budget="1h", rules={"margin": 0.001})
     clock = SimpleNamespace(monotonic=lambda: 60.0 * len(search.fleet.trained))
-    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr("apoint.trials.improver.time", clock)
     found = search.run()
     assert search.race is not None
     assert search.race.ended_early
@@ -413,7 +414,7 @@ def test_a_base_that_fails_can_be_mended_if_the_margin_is_given(monkeypatch, roo
 
 
 def test_changes_are_told_together() -> None:
-    told = [module._together(labels) for labels in (("a",), ("a", "b"), ("a", "b", "c"))]
+    told = [_together(labels) for labels in (("a",), ("a", "b"), ("a", "b", "c"))]
     assert told == ["a", "a with b", "a, b and c together"]
 
 

@@ -26,7 +26,7 @@ from apoint.engine.fleet.backend import (
 from apoint.engine.fleet.recall import ENDED, Recall
 from apoint.engine.fleet.task import Group
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import ApointError, DivergedError, StorageError, UsageError
+from apoint.errors import ApointError, DivergedError, StorageError, UsageError, first_line
 from apoint.store import Run
 from apoint.store.layout import LOCK, is_run_folder
 from apoint.store.lock import FileLock
@@ -61,7 +61,7 @@ def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | Non
     except UsageError as error:
         ending = GroupRefused(group.number, str(error))
     except Exception as error:
-        work.fail(first_line(error))
+        work.fail(as_reason(error))
     report(ending)
 
 
@@ -141,7 +141,7 @@ class _Work:
         except (TrainingInterruptedError, UsageError) as error:
             raise self._busy_or(error, members) from None
         except Exception as error:
-            reason = getattr(error, "reason", first_line(error))
+            reason = getattr(error, "reason", as_reason(error))
             self._say(f"fleet: not stacked, but one after the other, because {reason}")
         self._check_data(members[0])
         return [member for member in members if not self._has_ended(member)]
@@ -168,7 +168,7 @@ class _Work:
         except UsageError as error:
             raise self._busy_or(error, [member]) from None
         except Exception as error:
-            state, reason = "failed", first_line(error)
+            state, reason = "failed", as_reason(error)
         self._check_data(member)
         self._ended(member, state, reason)
 
@@ -209,7 +209,7 @@ def stacker_of_the_engine() -> Stacker:
     return stack_session
 
 
-def first_line(error: Exception) -> str:
+def as_reason(error: Exception) -> str:
     """What an error says, in one line; errors of our own speak for themselves."""
-    text = (str(error).splitlines() or [""])[0]
+    text = first_line(error)
     return text if isinstance(error, ApointError) else f"{type(error).__name__}: {text}"

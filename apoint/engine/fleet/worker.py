@@ -29,7 +29,7 @@ from apoint.engine import custom, environment
 from apoint.engine.fleet.backend import GroupBusy, GroupEnded, GroupLeft, GroupRefused
 from apoint.engine.fleet.sharing import Gift
 from apoint.engine.fleet.task import Group
-from apoint.engine.fleet.work import Stacker, first_line, train_group
+from apoint.engine.fleet.work import Stacker, as_reason, train_group
 
 _PR_SET_PDEATHSIG = 1
 NUDGE_SECONDS = 0.1
@@ -98,7 +98,7 @@ def main(connection: Connection, parent: int, follows_thread: bool, stacker: Sta
         try:
             _prepare(job, kept)
         except Exception as error:
-            tell(GroupRefused(job.group.number, first_line(error)))
+            tell(GroupRefused(job.group.number, as_reason(error)))
         else:
             train_group(job.group, tell, kept, stacker)
         inbox.done += 1

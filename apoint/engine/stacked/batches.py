@@ -1,6 +1,6 @@
 """The batches of a stack: each replica's own examples, disturbed and normalised as for itself alone.
 
-Axis letters: R replicas, B examples of an update, b examples of a part of it, N examples in all.
+Axis letters: R replicas, S steps of an epoch, B examples of an update, b examples of a part of it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,20 @@ class StackedStream:
         self.prepare = StackedPreparation([stream.prepare for stream in self.streams])
         self.device, self.batch_size = self.streams[0].device, self.streams[0].batch_size
         self.source = _Source([stream.data.train for stream in self.streams])
-        self._epoch, self._order_RN = -1, torch.empty(0, dtype=torch.int64)
+        self._epoch, self._order_SRB = -1, torch.empty(0, dtype=torch.int64)
 
     def indices(self, step: int) -> Tensor:
         """The examples [R, B] of an update; see `TrainingStream.indices`."""
         epoch, position = divmod(step, self.streams[0].steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order_RN = epoch, torch.stack([_order(one, epoch) for one in self.streams])
-        return self._order_RN[:, position * self.batch_size : (position + 1) * self.batch_size]
+            self._epoch, self._order_SRB = epoch, self._drawn_order(epoch)
+        return self._order_SRB[position]
+
+    def _drawn_order(self, epoch: int) -> Tensor:
+        """The examples of an epoch, those of one update side by side."""
+        steps, size = self.streams[0].steps_per_epoch, self.batch_size
+        orders = [_order(one, epoch)[: steps * size].view(steps, size) for one in self.streams]
+        return torch.stack(orders, dim=1)
 
     def batch(self, index_Rb: Tensor, step: int, progress: float) -> tuple[Tensor, Tensor]:
         """Inputs and targets [R, b, …] of some examples of each replica; see `TrainingStream.batch`."""
@@ -80,7 +86,8 @@ class _Source:
         self.splits = list(splits)
         first = self.splits[0]
         self.first_R1 = torch.zeros(len(self.splits), 1, dtype=torch.int64)
-        if is_shared(self.splits):
+        self.is_shared = is_shared(self.splits)
+        if self.is_shared:
             self.joined: Split | None = first
             return
         size = first.inputs.numel() * first.inputs.element_size()
@@ -98,7 +105,7 @@ class _Source:
         if self.joined is None:
             taken = [split.take(index_b) for split, index_b in zip(self.splits, index_Rb, strict=True)]
             return torch.stack([one.inputs for one in taken]), torch.stack([one.targets for one in taken])
-        places = (index_Rb + self.first_R1).view(-1)
+        places = (index_Rb if self.is_shared else index_Rb + self.first_R1).reshape(-1)
         x, y = self.joined.inputs.index_select(0, places), self.joined.targets.index_select(0, places)
         return x.view(*index_Rb.shape, *x.shape[1:]), y.view(*index_Rb.shape, *y.shape[1:])
 

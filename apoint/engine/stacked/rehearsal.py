@@ -24,6 +24,7 @@ from apoint.engine.stacked.losses import example_losses
 from apoint.engine.stacked.model import StackedModel, knobs_of
 from apoint.engine.stacked.parameters import StackedParameters
 from apoint.engine.stream import extremes
+from apoint.errors import first_line
 
 TOLERANCE = 1e-2
 """How far a stacked gradient may be from that of the replica alone, relative to its length.
@@ -175,6 +176,5 @@ def _as_reason() -> Iterator[None]:
     except CannotStackError:
         raise
     except Exception as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
         told = next((reason for mark, reason in _REASONS if mark in str(error)), "its model fails")
-        raise CannotStackError(f"{told} ({line})") from error
+        raise CannotStackError(f"{told} ({first_line(error)})") from error

@@ -57,7 +57,9 @@ def stacked_step(stack: Stack, step: int) -> Stepped:
 def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> list[float]:
     """The gradients of a step into the stack's buffers; returns the losses."""
     batch_size, losses = index_RB.shape[1], [0.0] * stack.num_replicas
-    for part, index_Rb in enumerate(index_RB.tensor_split(stack.replicas[0].recipe.accumulate, dim=1)):
+    accumulate = stack.replicas[0].recipe.accumulate
+    parts = (index_RB,) if accumulate == 1 else index_RB.tensor_split(accumulate, dim=1)
+    for part, index_Rb in enumerate(parts):
         stack.draws.begin(step, part)
         x, y = stack.stream.batch(index_Rb, step, progress)
         losses_R, *gradients = stack.passes(x, y)
@@ -69,11 +71,12 @@ def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> l
 
 def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dict[int, NonFiniteError]:
     """The rows whose loss or gradient is not finite, each with what a replica alone would raise."""
-    decayed, exempt = stack.parameters.gradients
-    sums = (decayed.sum(1) + exempt.sum(1)).tolist()
+    sums = [part.sum(1).tolist() for part in stack.parameters.gradients if part.shape[1]]
+    if math.isfinite(sum(losses) + sum(map(sum, sums))):
+        return {}
     failures = {}
-    for row, (loss, total) in enumerate(zip(losses, sums, strict=True)):
-        if math.isfinite(loss) and math.isfinite(total):
+    for row, loss in enumerate(losses):
+        if math.isfinite(loss) and all(math.isfinite(of_part[row]) for of_part in sums):
             continue
         culprit = stack.parameters.culprit(row)
         if math.isfinite(loss) and culprit is None:

@@ -93,8 +93,9 @@ class StackTrainer:
     def _share_out(self, seconds: float) -> None:
         """A replica's training time is its share of the stack's, so that the sum is what was spent."""
         self.seconds += seconds
-        for seat in self.present:
-            seat.progress.seconds += seconds / len(self.present)
+        present = self.present
+        for seat in present:
+            seat.progress.seconds += seconds / len(present)
 
     def _one_step(self) -> None:
         made = stacked_step(self.stack, self.step)
@@ -105,9 +106,10 @@ class StackTrainer:
             leaving.append((self.seats[member], "diverged", str(error)))
         for member, loss in made.losses.items():
             self.seats[member].stepped(loss)
-        if self.stack.members and self.present[0].evaluation_is_due:
+        present = self.present
+        if present and present[0].evaluation_is_due:
             self._evaluate()
-        leaving += self._bring_home([seat for seat in self.present if seat.progress.ended])
+            leaving += self._bring_home([seat for seat in present if seat.progress.ended])
         self._tell(made.losses)
         if leaving:
             self._release(leaving)

@@ -4,6 +4,7 @@ import itertools
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 
 from apoint.engine import Options, custom
 from apoint.engine.api import Session
-from apoint.engine.fleet import Ended, Fleet, FleetMoment, planner, pool, probe
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task, planner, pool, probe
 from apoint.engine.fleet import choose as choosing
 from apoint.engine.fleet import machine as machines
 from apoint.engine.fleet.probe import Timing, time_alone
@@ -104,6 +105,39 @@ def test_the_sizes_that_are_timed_are_those_that_may_be_used() -> None:
         work = choosing.Work([(Timing(1.0, 0.0, 1.0, 0.0, 100, 1, 0), replicas)])
         used = {*choosing.stack_sizes(work, 1), *choosing.stack_sizes(work, workers)}
         assert used - {2} <= set(likely_sizes(replicas, workers))
+
+
+def test_a_small_stack_is_tried_first_and_no_larger_one_if_no_worker_could_be_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def stacked(timing: Timing, tasks: list[Task], *_: Any) -> Timing:
+        tried.append(len(tasks))
+        return replace(timing, stacked={**timing.stacked, len(tasks): step})
+
+    monkeypatch.setattr("apoint.engine.fleet.timer.time_stacked", stacked)
+    monkeypatch.setattr(
+        "apoint.engine.fleet.timer.time_alone", lambda *_: Timing(0.001, 0.0, 0.0, 0.0, 1000, 1, 0)
+    )
+    tasks = tasks_of(TINY, range(16))
+    step = 0.00109  # of 1000 in each of 4 groups: 4.36 s; shared among two, 2 + 1.1 * 4.36 / 2 = 4.4
+    Timer(Options(runs_root=tmp_path)).work(tasks, True, 2.0, 2)
+    assert tried == [4]
+    tried.clear()
+    step = 0.00113  # 4.52 s, and 4.49 shared
+    Timer(Options(runs_root=tmp_path)).work(tasks, True, 2.0, 2)
+    assert tried == [4, 8], "twice 8 then are done in time"
+
+
+@pytest.mark.parametrize(
+    ("step", "replicas", "sure"),
+    [(0.003, 20, False), (0.003, 30, True), (0.001, 100, False), (0.001, 1300, True)],
+)
+def test_workers_are_sure_sooner_where_steps_are_heavy(step: float, replicas: int, sure: bool) -> None:
+    """Of 100 steps each: 6 s and 9 s of heavy steps, 10 s and 130 s of light ones."""
+    work = choosing.Work([(Timing(step, 0.0, 0.0, 0.0, 100, 1, 0), replicas)])
+    assert Timer(Options()).is_sure_of_workers(work) == sure
 
 
 def test_several_recipes_keep_several_workers_busy_as_one_stack_each() -> None:
