@@ -382,7 +382,8 @@ def prepare(
         files=tuple(files),
         **ray,
     )
-    data = load_data(arms[0].recipe, rules.first_seed, options.data_root, arms[0].document.folder)
+    with fleet.keeping():
+        data = load_data(arms[0].recipe, rules.first_seed, options.data_root, arms[0].document.folder)
     wanted = declare(arms, rules, data)
     folder, declaration, exploratory = declarations.place(options.root, _name(arms, changes), arms, wanted)
     comparison = Comparison(

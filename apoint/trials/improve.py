@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from apoint.data import Data
-from apoint.data.loading import Kept, keeping
 from apoint.engine import Options
 from apoint.engine.fleet import Fleet, FleetMoment, Task
 from apoint.engine.measure import larger_is_better
@@ -74,12 +73,12 @@ def prepare_improvement(
     limit, options = seconds_of(budget), replace(options, threads=options.threads or 1)
     base, document = make_arm(BASELINE, recipe, shared, rules.vary), load_recipe(recipe, shared)[1]
     own = [own_candidate(each) for each in candidates or ()]
-    with keeping(Kept()):
+    trainer = Fleet(options, say=say, watch=watch or silent, **_fleet_settings(fleet))
+    with trainer.keeping():
         data = load_data(base.recipe, rules.first_seed, options.data_root, base.document.folder)
         metric = _metric(rules, base, data)
         proposed = propose(base.document, situation(base.recipe, data), own, curated=not only_mine)
         entries, not_tried = _fitting(base, proposed, metric, rules.first_seed, options)
-    trainer = Fleet(options, say=say, watch=watch or silent, **_fleet_settings(fleet))
     rules = replace(rules, metric=metric)
     declared, folder = _declare(base, entries, not_tried, rules, limit, data, trainer, options.root)
     chosen = {each["label"]: entries[each["label"]] for each in declared.candidates}

@@ -438,7 +438,8 @@ def _search(
     """What is searched, and by which metric, in words."""
     plan, baseline = comparison.declaration, comparison.arms[0]
     data_root = comparison.fleet.options.data_root
-    data = load_data(baseline.recipe, plan.first_seed, data_root, baseline.document.folder)
+    with comparison.fleet.keeping():
+        data = load_data(baseline.recipe, plan.first_seed, data_root, baseline.document.folder)
     metric, note = tuning_metric(plan.metric, data)
     first = plan.first_seed + TUNING_SEEDS
     cap = trivial.trivial_value(data, metric, baseline.recipe.loss["name"])

@@ -88,6 +88,17 @@ def test_both_arms_of_the_first_look_are_trained_together(
     assert calls[0] == first
 
 
+def test_the_data_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from apoint.data.loading import Origin
+    from tests.trials.conftest import SMALL
+
+    read: list[str] = []
+    whole = Origin.read
+    monkeypatch.setattr(Origin, "read", lambda self: (read.append(self.name), whole(self))[1])
+    compare(SMALL, changes=WORSE, runs_root=tmp_path, **QUICK)
+    assert len(read) == 1
+
+
 def test_pairs_share_what_they_can_share(made: Any) -> None:
     """With the seed's split, order and initial weights shared, the arms begin with the same loss."""
     root, _, _ = made

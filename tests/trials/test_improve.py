@@ -52,6 +52,9 @@ class MadeUpFleet:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def keeping(self) -> Any:
+        return keeping(KEPT)
+
     def plan(self, tasks: list[Task]) -> Any:
         return SimpleNamespace(seconds=self.seconds * len(tasks), memory_bytes=0, sentence=self.sentence)
 

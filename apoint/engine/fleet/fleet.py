@@ -102,6 +102,10 @@ class Fleet:
             if backend is not None:
                 backend.stop()
 
+    def keeping(self) -> contextlib.AbstractContextManager[Kept]:
+        """While it is entered, data that is loaded is what the fleet trains on, so that it is read once."""
+        return keeping(self._kept)
+
     def settle(self, way: Way, sentence: str) -> None:
         """Train in this way from now on, whatever a later measurement would say.
 
