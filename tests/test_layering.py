@@ -94,6 +94,16 @@ def test_light_imports_stay_light(module: str) -> None:
     assert answer.stdout.strip() == "[]"
 
 
+def test_ingredients_need_no_heavy_parts_of_scipy() -> None:
+    """Every worker imports them, and a quarter of a second is a tenth of its start."""
+    code = (
+        "import sys; from apoint.registry import HOMES, registry; [len(registry(kind)) for kind in HOMES]; "
+        "print([name for name in ('scipy.optimize', 'scipy.stats', 'sklearn') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
 def test_every_module_says_what_lives_there() -> None:
     for path in ROOT.rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no module docstring"

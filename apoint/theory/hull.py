@@ -16,8 +16,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, linprog, nnls
-from scipy.special import gammaln, ndtr, wofz
+import scipy  # which loads its parts when they are asked for; probes are imported wherever recipes are read
 
 from apoint.errors import ApointError, UsageError
 
@@ -67,7 +66,7 @@ def membership(points: np.ndarray, point: np.ndarray, tolerance: float = TOLERAN
     columns = np.block([[deviations.T / scale, np.eye(size), -np.eye(size)]])
     sums = np.concatenate([np.ones(count), np.zeros(2 * size)])[None]
     cost = np.concatenate([np.zeros(count), np.ones(2 * size)])
-    result = linprog(
+    result = scipy.optimize.linprog(
         cost,
         A_eq=np.vstack([columns, sums]),
         b_eq=np.concatenate([np.zeros(size), [1.0]]),
@@ -116,7 +115,7 @@ def _by_least_squares(data: np.ndarray, query: np.ndarray, tolerance: float) -> 
     wanted = np.zeros(len(rows))
     wanted[-1] = 1.0
     try:
-        weights = nnls(rows, wanted)[0]
+        weights = scipy.optimize.nnls(rows, wanted)[0]
     except RuntimeError:  # too many steps
         return None
     left = wanted - rows @ weights
@@ -150,7 +149,7 @@ def probability_inside(count: int, dimension: int) -> float:
     corner = 0.0
     for corners in range(dimension, 0, -2):
         chosen = float(total) - np.arange(1, corners)  # a difference of two gammaln would lose digits
-        ways = float(np.log(chosen).sum() - gammaln(corners))
+        ways = float(np.log(chosen).sum() - scipy.special.gammaln(corners))
         log_angle = math.log(simplex_vertex_angle(corners))
         corner += 2 * math.exp(ways + log_angle + _log_outer_angle(corners, total))
     return min(max(1 - corner, 0.0), 1.0)
@@ -176,7 +175,9 @@ def half_inside_count(dimension: int, share: float = 0.5) -> int:
     end = math.log(2 * dimension)
     while short(end) > 0:
         end += 2.0
-    found = float(brentq(short, math.log(dimension), end, xtol=1e-12)) if short(end) < 0 else end
+    found = end
+    if short(end) < 0:
+        found = float(scipy.optimize.brentq(short, math.log(dimension), end, xtol=1e-12))
     count = max(round(math.exp(found)), dimension + 1)
     if count > 10**9:
         return count
@@ -203,7 +204,7 @@ def simplex_vertex_angle(corners: int) -> float:
     edges = corners - 1
     places, weights = _panels(-12.0, 12.0)
     path = places + 1j * math.sqrt(edges)
-    values = np.exp(-(path**2) / 2) * (wofz(path / math.sqrt(2)) / 2) ** edges
+    values = np.exp(-(path**2) / 2) * (scipy.special.wofz(path / math.sqrt(2)) / 2) ** edges
     return float(math.sqrt(corners / (2 * math.pi)) * (weights @ values.real))
 
 
@@ -211,7 +212,7 @@ def _log_outer_angle(corners: int, total: int) -> float:
     """ln of the outer angle of a face with m corners of the regular simplex with n corners."""
 
     def powers(places: np.ndarray) -> np.ndarray:
-        upper = ndtr(-np.abs(places) * math.sqrt(2))
+        upper = scipy.special.ndtr(-np.abs(places) * math.sqrt(2))
         below = np.where(places > 0, np.log1p(-upper), np.log(np.maximum(upper, 1e-300)))
         return np.asarray(float(total - corners) * below - corners * places**2)
 
