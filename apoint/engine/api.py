@@ -168,7 +168,7 @@ class Session:
     ) -> None:
         for note in replica.notes:
             self.say(note)
-        end = self._unrecorded_end()
+        end = self.unrecorded_end()
         with self._open(key, replica.notes) as writer:
             if end:
                 self._record_end(writer, end)
@@ -185,7 +185,7 @@ class Session:
             writer.status("running", step=trainer.progress.step, total_steps=trainer.total_steps)
             self._to_the_end(trainer, writer)
 
-    def _unrecorded_end(self) -> dict[str, Any] | None:
+    def unrecorded_end(self) -> dict[str, Any] | None:
         """The event with which training ended, if the process died before its status could say so."""
         if not self.earlier_key or Run(self.folder).state != "dead":
             return None

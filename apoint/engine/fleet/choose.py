@@ -14,7 +14,7 @@ START_SECONDS = 2.0  # until a worker is ready, where it was not measured yet: 1
 WORKER_BYTES = 230 * 2**20  # a worker's own memory before it trains anything
 COMPANY = 1.1  # how much slower a core computes while the others compute too
 WORTH = 0.95  # a way that is less simple has to be this much faster
-WIDER = 0.95  # and so has a larger stack, which needs more of the cache that it shares with its company
+WIDER = 0.98  # and a larger stack this much, since it needs more of the cache that it shares
 ORDER = ("loop", "stacked", "pool", "pool+stacked")
 
 

@@ -42,7 +42,7 @@ class Outcome:
         run: Its run.
         state: `finished` or `diverged`.
         reason: Why it diverged; empty if it did not.
-        cached: Whether it was finished before.
+        cached: Whether it had ended before.
     """
 
     run: Run
@@ -145,6 +145,10 @@ def _finished(member: _Member) -> Outcome | None:
         )
     if Run(session.folder).state == "finished":
         return Outcome(Run(session.folder), "finished", cached=True)
+    if end := session.unrecorded_end():
+        with RunWriter.open(session.folder) as writer:
+            writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))
+        return Outcome(Run(session.folder), end["state"], end.get("reason", ""), cached=True)
     if "arithmetic" not in session.earlier_key:
         raise CannotStackError(f"{member.name} was begun alone, and has to go on alone")
     return None

@@ -311,6 +311,36 @@ def test_killed_while_the_last_ones_are_brought_home(tmp_path: Path, monkeypatch
     assert [bits(outcome.run) for outcome in outcomes] == whole
 
 
+@pytest.mark.parametrize("state", ["finished", "diverged"])
+def test_killed_between_the_last_event_and_the_status(tmp_path: Path, state: str) -> None:
+    """What has ended by its last event is not ended a second time."""
+    child = FORK.Process(target=_die_before_the_status, args=(tmp_path, state))
+    child.start()
+    child.join()
+    assert child.exitcode == 9
+    folders = [session.folder for session in hot(tmp_path)]
+    dead = [folder for folder in folders if Run(folder).state == "dead"]
+    (ended,) = [folder for folder in dead if Run(folder).events[-1]["kind"] == "end"]
+    outcomes = stack_session(hot(tmp_path), tmp_path / "stack")
+    assert [outcome.state for outcome in outcomes] == ["finished", "diverged", "finished"]
+    for folder, outcome in zip(folders, outcomes, strict=True):
+        ends = [event["state"] for event in Run(folder).events if event["kind"] == "end"]
+        assert ends == [outcome.state] == [Run(folder).state]
+        assert outcome.cached == (folder == ended)
+
+
+def _die_before_the_status(root: Path, state: str) -> None:
+    own = RunWriter.status
+
+    def die(self: RunWriter, told: str, **fields: Any) -> None:
+        if told == state:
+            os._exit(9)
+        own(self, told, **fields)
+
+    RunWriter.status = die  # type: ignore[method-assign]
+    stack_session(hot(root), root / "stack")
+
+
 def test_an_error_is_a_failure_of_all_that_are_present(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
