@@ -171,7 +171,9 @@ class Session:
         end = self.unrecorded_end()
         with self._open(key, replica.notes) as writer:
             if end:
-                self._record_end(writer, end)
+                record_end(writer, end)
+                if end["state"] == "diverged":
+                    raise DivergedError(end.get("reason", ""))
                 return
             trainer = Trainer(replica, writer, self.cadence, watch, self._aloud(writer))
             saved = checkpoint.newest(trainer.folder, self._aloud(writer))
@@ -191,11 +193,6 @@ class Session:
             return None
         last = (Run(self.folder).events or [{}])[-1]
         return last if last.get("kind") == "end" and last.get("state") in ("finished", "diverged") else None
-
-    def _record_end(self, writer: RunWriter, end: dict[str, Any]) -> None:
-        writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))
-        if end["state"] == "diverged":
-            raise DivergedError(end.get("reason", ""))
 
     def _to_the_end(self, trainer: Trainer, writer: RunWriter) -> None:
         """Run the loop and leave a status that says how it ended, whatever happens."""
@@ -293,3 +290,8 @@ def _load_average(model: nn.Module, saved: checkpoint.Checkpoint) -> None:
     with torch.no_grad():
         for name, values in saved.tensors["average"].items():
             named[name].copy_(values)
+
+
+def record_end(writer: RunWriter, end: dict[str, Any]) -> None:
+    """Let the status say how training ended, as the last event does; see `Session.unrecorded_end`."""
+    writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))

@@ -112,8 +112,8 @@ class Timer:
     ) -> None:
         """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
 
-        No more is measured once some stacks are found to be done too soon for workers to be worth a start;
-        larger ones take no longer, since they save more Python.
+        No more is measured once some stacks are found to be done too soon for workers to be worth a start:
+        then there is little left to gain.
 
         A size between two that were measured is guessed on a line, and the cost of a stack is no line: it
         falls until the processor's cache is full and then rises. So what will be used is what is measured.

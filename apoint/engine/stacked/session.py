@@ -13,7 +13,7 @@ import torch
 
 from apoint.data import Data
 from apoint.engine import checkpoint, environment
-from apoint.engine.api import Session
+from apoint.engine.api import Session, record_end
 from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.checkpoint import Checkpoint
 from apoint.engine.replica import Replica, borrowed_randomness, rehearse
@@ -147,7 +147,7 @@ def _finished(member: _Member) -> Outcome | None:
         return Outcome(Run(session.folder), "finished", cached=True)
     if end := session.unrecorded_end():
         with RunWriter.open(session.folder) as writer:
-            writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))
+            record_end(writer, end)
         return Outcome(Run(session.folder), end["state"], end.get("reason", ""), cached=True)
     if "arithmetic" not in session.earlier_key:
         raise CannotStackError(f"{member.name} was begun alone, and has to go on alone")

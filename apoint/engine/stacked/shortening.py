@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -102,13 +102,13 @@ def changed(one: Instruction) -> list[Slot]:
     ]
 
 
-def seen(one: Instruction, values: dict[Slot, Any]) -> Tensor:
+def seen(one: Instruction, values: Mapping[Slot, Any]) -> Tensor:
     """The result of a view of known values."""
     result: Tensor = one.function(*(value_of(values, operand) for operand in one.operands), **one.named)
     return result.detach()
 
 
-def value_of(values: dict[Slot, Any] | list[Any], operand: Operand) -> Any:
+def value_of(values: Mapping[Slot, Any] | list[Any], operand: Operand) -> Any:
     """The value of an argument, or the list of values."""
     return [values[slot] for slot in operand] if isinstance(operand, tuple) else values[operand]
 

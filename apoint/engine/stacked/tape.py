@@ -107,7 +107,7 @@ def _prepared(one: Instruction, freed: tuple[Slot, ...], constants: Mapping[Slot
     several = isinstance(one.results, tuple)
     known = None
     if not several and constants.keys() >= {*one.read, *one.written}:
-        known = tuple(value_of(dict(constants), operand) for operand in one.operands)
+        known = tuple(value_of(constants, operand) for operand in one.operands)
     return _short_way(one), known, one.operands, one.named, one.results, several, freed
 
 
