@@ -20,6 +20,7 @@ from apoint.data import Data, Facts, Source, load, streams
 from apoint.data import assemble as assemble_data
 from apoint.engine import custom
 from apoint.engine.flat import FlatOptimizer, FlatParameters
+from apoint.engine.layout import best_layout
 from apoint.engine.measure import METRICS
 from apoint.engine.stream import TrainingStream, extremes, scalar_schedule
 from apoint.errors import UnknownNameError, UsageError, first_line
@@ -117,8 +118,7 @@ def assemble(
     if recipe.weights is not None:
         notes.append(_take_weights(model, recipe.weights, folder))
     model = model.to(device)
-    if device.type != "mps" and any(isinstance(module, nn.Conv2d) for module in model.modules()):
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = model.to(memory_format=best_layout(model, device))  # type: ignore[call-overload]
     stream = TrainingStream(
         data,
         recipe.batch_size,

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from apoint.engine.layout import overruns
 from apoint.engine.stacked.functions.table import Scene, refuse_autocast, stacked_form
 from apoint.engine.stacked.lifting import axis_of, bare, outside
 
@@ -103,9 +104,13 @@ def _convolve(
     return apart(out, num_replicas)
 
 
-def _convolve_images(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-    x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
-    return F.conv2d(x, weight, bias, *settings)
+def _convolve_images(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    unsafe = x.device.type == "cpu" and overruns(weight.shape, stride, groups)
+    layout = torch.contiguous_format if unsafe else torch.channels_last
+    x, weight = x.contiguous(memory_format=layout), weight.contiguous(memory_format=layout)
+    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
 
 
 def _flat(setting: Any, height: int) -> Any:
