@@ -143,9 +143,12 @@ def test_pooling(function: Function) -> None:
 
 @pytest.mark.parametrize("shape", [(B, 5), (B, 5, 6), (B, 5, 3, 4), (B, 5, 2, 3, 2)])
 @pytest.mark.parametrize("training", [True, False])
-def test_batch_norm(shape: tuple[int, ...], training: bool) -> None:
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_batch_norm(shape: tuple[int, ...], training: bool, by_columns: bool) -> None:
     """The running statistics of each replica change as when it is alone."""
     x, weight, bias = values(*shape), values(5), values(5)
+    if by_columns:  # the examples side by side in memory
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
     statistics = [[values(5).detach(), values(5).detach().square()] for _ in range(2)]
 
     def normalise(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -157,6 +160,17 @@ def test_batch_norm(shape: tuple[int, ...], training: bool) -> None:
     for one, two in zip(*statistics, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
     agree(lambda x: F.batch_norm(x, None, None, training=True), x)
+
+
+def test_batch_norm_leaves_its_values_where_a_linear_map_put_them() -> None:
+    """Then what follows copies nothing, and neither does the gradient on its way back."""
+
+    def layers(x: Tensor, map: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.batch_norm(F.linear(x, map), None, None, weight, bias, training=True)
+
+    operands = values(B, 7), values(5, 7), values(5), values(5)
+    agree(layers, *operands)
+    assert stacked(layers, *operands).stride() == stacked(F.linear, *operands[:2]).stride()
 
 
 @pytest.mark.parametrize("shape", [(B, 6), (B, 6, 5), (B, 6, 3, 4)])

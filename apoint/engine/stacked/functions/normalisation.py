@@ -50,6 +50,11 @@ def _batch_norm(
     flat = Tensor.view if training else Tensor.reshape  # in training it must be the same memory
     mean, variance = (None if tensor is None else flat(tensor, -1) for tensor in statistics_RC)
     weight, bias = map(in_a_row, affine_RC)
+    if x_RBC.dim() == 3 and x_RBC.stride(1) == 1:  # the examples of a channel side by side, as `linear` does
+        x_RCB = x_RBC.transpose(1, 2)
+        signal = x_RCB.reshape(1, -1, x_RCB.shape[2])  # of which the kernel takes one channel after the other
+        out = F.batch_norm(signal, mean, variance, weight, bias, training, momentum, eps)
+        return out.view(x_RCB.shape).permute(2, 0, 1)
     x = beside(x_RBC, 0)
     image = x.unsqueeze(2) if x.dim() == 3 else x  # the kernel for signals would bring them row by row first
     out = F.batch_norm(image, mean, variance, weight, bias, training, momentum, eps)
