@@ -99,6 +99,7 @@ def command(
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 the baseline diverges, 4 not as expected.
     """
     from apoint.cli.progress import FleetLine
+    from apoint.engine import TrainingInterruptedError
     from apoint.trials import tuned_comparison
     from apoint.trials.comparison import prepare, split_settings
 
@@ -123,6 +124,10 @@ def command(
             if tune:
                 comparison = tuned_comparison(comparison, tune, tune_budget, line.say)
             verdict = comparison.run()
+    except TrainingInterruptedError:
+        line.close()
+        _show_so_far(comparison, report_path, as_json)
+        raise
     finally:
         line.close()
     written = _write_report(comparison, report_path)
@@ -227,6 +232,15 @@ def _write_report(comparison: Comparison, path: str | None) -> str:
     from apoint.report import write_comparison_report
 
     return str(write_comparison_report(comparison.folder, path))
+
+
+def _show_so_far(comparison: Comparison, report_path: str | None, as_json: bool) -> None:
+    """What was known when somebody stopped it: the verdict of the last look, which is valid, and the page."""
+    if comparison.verdict is None:
+        return
+    written = _write_report(comparison, report_path)
+    if not as_json:  # there the last line tells of the interruption
+        _show_result(comparison, comparison.verdict, written, as_json)
 
 
 def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json: bool) -> None:

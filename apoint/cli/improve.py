@@ -65,6 +65,7 @@ def command(
     Exit codes: 0 done, also if nothing helps; 1 failure, 2 wrong input, 3 the base diverges.
     """
     from apoint.cli.progress import FleetLine
+    from apoint.engine import TrainingInterruptedError
     from apoint.trials.comparison import split_settings
     from apoint.trials.improve import prepare_improvement, write_reports
 
@@ -88,9 +89,13 @@ def command(
     try:
         with search.fleet:
             found = search.run()
+    except TrainingInterruptedError:
+        line.close()
+        _show_so_far(search.folder, write_reports(search.folder), as_json)
+        raise
     finally:
         line.close()
-    reports = write_reports(found)
+    reports = write_reports(found.folder)
     if target:
         _copy(found, search, target)
     _show_result(found, reports, target, as_json)
@@ -184,7 +189,23 @@ def _show_result(found: Improvement, reports: list[Path], target: Path | None, a
         written = {"folder": str(found.folder), "improved": str(path), "reports": list(map(str, reports))}
         click.echo(strict_json({**found.evidence, **written}))
         return
-    result = found.evidence
+    _show_evidence(found.evidence)
+    _show_not_tried(found.evidence["declaration"]["not_tried"])
+    _show_places(found.folder, reports)
+    click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
+
+
+def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
+    """What was known when somebody stopped it; in JSON the last line tells of the interruption alone."""
+    from apoint.trials.record import read_result
+
+    result = read_result(folder)
+    if result and not as_json:
+        _show_evidence(result)
+        _show_places(folder, reports)
+
+
+def _show_evidence(result: dict[str, Any]) -> None:
     click.echo(f"{result['sentence']}.\n")
     for line in table(result["race"]):
         click.echo(line)
@@ -194,14 +215,16 @@ def _show_result(found: Improvement, reports: list[Path], target: Path | None, a
         click.echo(line)
     for label in result["unchecked"]:
         click.echo(f"  {label}: no time was left to confirm it")
-    open_still = [row["label"] for row in result["race"] if row["verdict"]["outcome"] == "undecided"]
+    verdicts = {row["label"]: row["verdict"] for row in result["race"]}
+    open_still = [label for label, known in verdicts.items() if known and known["outcome"] == "undecided"]
     if open_still:
         click.echo(f"\nundecided, which more time would settle: {', '.join(open_still)}")
-    _show_not_tried(result["declaration"]["not_tried"])
-    click.echo(f"\nrecord    {found.folder}")
+
+
+def _show_places(folder: Path, reports: list[Path]) -> None:
+    click.echo(f"\nrecord    {folder}")
     if reports:
         click.echo(f"report    {reports[0]}")  # which leads to the others
-    click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
 
 
 def _as_row(check: dict[str, Any]) -> dict[str, Any]:

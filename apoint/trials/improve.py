@@ -30,6 +30,7 @@ from apoint.trials.candidates import Candidate, own_candidate, propose, situatio
 from apoint.trials.comparison import PILOT_RULE, Rules, split_settings
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
 from apoint.trials.race import BASELINE, DECLARATION, Declared, programme, read_declared
+from apoint.trials.record import read_result
 
 SAMPLE_SEEDS = 9_000_000  # what the fleet's prediction is asked for: nothing from a cache
 
@@ -219,14 +220,19 @@ def improve(
     with search.fleet:
         found = search.run()
     if report:
-        write_reports(found)
+        write_reports(found.folder)
     return found
 
 
-def write_reports(found: Improvement) -> list[Path]:
-    """Draw the search's report and that of each comparison on fresh seeds; returns where they are."""
+def write_reports(folder: Path) -> list[Path]:
+    """Draw a search's report and that of each comparison on fresh seeds, as far as it got.
+
+    Returns:
+        Where they are, that of the search first.
+    """
     from apoint.report import write_comparison_report, write_improvement_report
 
-    root = found.folder.parent.parent / "comparisons"
-    pages = [Path(write_comparison_report(root / check["comparison"])) for check in found.evidence["checks"]]
-    return [write_improvement_report(found.folder), *pages]  # last, as it links to those that are there
+    checks = (read_result(folder) or {"checks": []})["checks"]
+    root = folder.parent.parent / "comparisons"
+    pages = [Path(write_comparison_report(root / check["comparison"])) for check in checks]
+    return [write_improvement_report(folder), *pages]  # last, as it links to those that are there

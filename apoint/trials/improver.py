@@ -40,10 +40,11 @@ from apoint.trials.race import (
     Race,
     outcome_of,
 )
-from apoint.trials.record import ArmRecord
+from apoint.trials.record import RESULT, ArmRecord
 from apoint.verdict import Verdict
 
-RESULT, IMPROVED = "result.json", "improved.yaml"
+IMPROVED = "improved.yaml"
+UNFINISHED = "the search has not come to its end; what is decided so far holds"
 SAMPLE_PAIRS = 8  # how many the fleet's prediction stands for
 HEADER = "# improved by apoint:"
 
@@ -368,7 +369,7 @@ class Improver:
             "kind": "improvement",
             "name": self.folder.name,
             "state": state,
-            "sentence": self.sentence if state == "finished" else f"{state}: nothing is decided yet",
+            "sentence": self.sentence if state == "finished" else f"{state}: {UNFINISHED}",
             "kept": [candidate.label for candidate in self.kept.members],
             "changes": self.kept.changes,
             "verdict": self.verdict.to_dict() if self.verdict else None,

@@ -1,12 +1,15 @@
 """`apoint compare` as a user meets it: the card, JSON, exit codes, and a sentence for what is wrong."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from apoint.cli import main
+from apoint.engine import TrainingInterruptedError
+from apoint.engine.fleet import Fleet
 
 RECIPE = """\
 data: {name: digits, limit: 240}
@@ -57,6 +60,38 @@ def test_card_report_and_expectation(capsys: Any, elsewhere: Path) -> None:
     assert result["verdict"]["outcome"] == "worse"
     assert result["cost"]["from_cache"] == 16
     assert [change["path"] for change in result["difference"]] == ["optimizer.lr"]
+
+
+def test_who_stops_it_is_shown_what_is_known(
+    capsys: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look's verdict holds, so it is told and drawn; before the first there is none."""
+    train, wanted = Fleet.train, []
+
+    def stopped(fleet: Fleet, tasks: Any) -> Any:
+        if len(wanted) == 1:
+            raise TrainingInterruptedError(signal.SIGINT, "stopped; the same command goes on")
+        wanted.append(tasks)
+        return train(fleet, tasks)
+
+    monkeypatch.setattr(Fleet, "train", stopped)
+    subtle = ("--change", "optimizer.lr=3.1e-3", "--looks", "6,12", "--margin", "1e-4", *QUICK)
+    code, out, err = run("compare", "r.yaml", *subtle, capsys=capsys)
+    (folder,) = (elsewhere / "runs" / "comparisons").iterdir()
+    assert code == 130
+    assert out.startswith("undecided")
+    assert f"report  {folder.relative_to(elsewhere) / 'report.html'}" in out
+    assert "was interrupted" in (folder / "report.html").read_text()
+    assert err.endswith("apoint: stopped; the same command goes on\n")
+    code, out, _ = run("compare", "r.yaml", *subtle, "--json", capsys=capsys)
+    assert (code, json.loads(out)["exit_code"]) == (130, 130)
+    code, out, _ = run("compare", "r.yaml", "--change", "epochs=3", *QUICK, capsys=capsys)
+    assert (code, out) == (130, "")
+    monkeypatch.undo()
+    monkeypatch.chdir(elsewhere)
+    code, out, err = run("compare", "r.yaml", *subtle, capsys=capsys)
+    assert code == 0, err
+    assert "12 pairs" in out
 
 
 def test_a_dry_run_makes_nothing(capsys: Any, elsewhere: Path) -> None:

@@ -83,7 +83,7 @@ def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
     checks = _checks() if helped and state == "finished" else []
     kept = ["batch-norm", "cosine-schedule"] if checks else []
     sentences = {
-        "interrupted": "interrupted: nothing is decided yet",
+        "interrupted": "interrupted: the search has not come to its end; what is decided so far holds",
         "finished": "batch-norm with cosine-schedule help: test_accuracy is better by 0.018 on 8 fresh pairs"
         if helped
         else "none of the 6 changes tried was found to help; the recipe stays as it is",

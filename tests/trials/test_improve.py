@@ -431,7 +431,7 @@ def command(monkeypatch, root: Path, base: Path, capsys) -> Callable[..., tuple[
 
     fleet = MadeUpFleet(root, World((normed, 0.05)))
     monkeypatch.setattr(module, "Fleet", lambda *arguments, **keywords: fleet)
-    monkeypatch.setattr(module, "write_reports", lambda found: [])
+    monkeypatch.setattr(module, "write_reports", lambda folder: [])
 
     def run(*arguments: str) -> tuple[str, str]:
         capsys.readouterr()
@@ -467,6 +467,29 @@ def test_the_command_as_json(command) -> None:
     result = json.loads(command(*OWN, "--json", "--quiet")[0])
     assert (result["schema_version"], result["kind"], result["kept"]) == (1, "improvement", [NORM])
     assert load_recipe(result["improved"])[0].model["norm"]["name"] == "batch"
+
+
+@pytest.mark.parametrize("after", [0, 30, 50])
+def test_who_stops_the_command_is_shown_what_is_known(
+    monkeypatch, root: Path, base: Path, capsys, after
+) -> None:
+    from apoint.cli.improve import command
+
+    fleet = MadeUpFleet(root, World((normed, 0.05)))
+    fleet.stop_after = after
+    monkeypatch.setattr(module, "Fleet", lambda *arguments, **keywords: fleet)
+    with pytest.raises(TrainingInterruptedError):
+        command.main([str(base), "--runs-root", str(root), *OWN], standalone_mode=False)
+    out, _ = capsys.readouterr()
+    (folder,) = (root / "improvements").iterdir()
+    assert out.startswith("interrupted: the search has not come to its end; what is decided so far holds.")
+    (line,) = [line for line in out.splitlines() if line.startswith("  model.norm=batch")]
+    assert ("better" if after else "not yet") in line
+    assert f"report    {folder / 'report.html'}" in out
+    assert "interrupted" in (folder / "report.html").read_text()
+    with pytest.raises(TrainingInterruptedError):
+        command.main([str(base), "--runs-root", str(root), *OWN, "--json"], standalone_mode=False)
+    assert capsys.readouterr()[0] == ""
 
 
 def test_a_dry_run_trains_and_writes_nothing(command, root: Path) -> None:
