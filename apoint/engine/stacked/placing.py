@@ -20,7 +20,7 @@ from apoint.engine.stacked.shortening import Shortened, seen
 
 _aten = torch.ops.aten
 # Operations that can write their result where one likes, without making it elsewhere first, as many do that
-# seem to offer it; with how they are called then.
+# seem to offer it; with how they are called then. All make memory of their own, without gaps.
 _WRITING: dict[tuple[str, str], tuple[Callable[..., Any], str]] = {
     ("add", "Tensor"): (torch.add, "out"),
     ("baddbmm", "default"): (torch.baddbmm, "out"),
@@ -62,7 +62,7 @@ class Placed:
         self.constants = dict(shortened.constants)
         self.instructions: list[Instruction] = []
         self._recorder = recorder
-        self._first, self._last = _lives(recorder, shortened)
+        self._last = _last_places(recorder, shortened)
         self._owned: dict[int, Tensor] = {}  # the buffers in use, by the pieces of memory they stand for
         self._free: dict[tuple[torch.dtype, int], list[Tensor]] = {}
         self._targets = _at_their_origin(recorder, shortened.instructions, targets)
@@ -82,7 +82,7 @@ class Placed:
     def _written(self, place: int, one: Instruction) -> Instruction | None:
         """The instruction with a fixed place for its result, or None if it cannot have one."""
         result, kind = one.results, (one.name, one.overload)
-        if not isinstance(result, int) or not self._is_fresh(place, result):
+        if not isinstance(result, int) or not self._recorder.piece(result):
             return None
         if kind in _OVER_ITS_ARGUMENT:
             argument = self._argument_to_replace(place, one, result)
@@ -97,16 +97,6 @@ class Placed:
             return Instruction(torch.Tensor.copy_, [result, *one.operands], {}, result)
         function, keyword = _WRITING[kind]
         return Instruction(function, one.operands, {**one.named, keyword: self.constants[result]}, result)
-
-    def _is_fresh(self, place: int, slot: Slot) -> bool:
-        """Whether a result has memory of its own, without gaps, that it was the first to use."""
-        tensor, piece = self._recorder.met[slot], self._recorder.piece(slot)
-        dense = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-        expected, gapless = 1, True
-        for stride, length in dense:
-            gapless &= length == 1 or stride == expected
-            expected *= length
-        return piece != 0 and self._first[piece] == place and gapless and not tensor.storage_offset()
 
     def _find_place(self, place: int, one: Instruction, result: Slot) -> None:
         if result in self._targets:
@@ -133,8 +123,7 @@ class Placed:
             others = [other for other in one.read if other != slot and self._recorder.piece(other) == piece]
             if piece not in self._owned or self._last[piece] != place or others or value is None:
                 continue
-            layout = value.shape, value.stride(), value.dtype, value.numel()
-            if layout == (like.shape, like.stride(), like.dtype, self._owned[piece].numel()):
+            if (value.shape, value.stride(), value.dtype) == (like.shape, like.stride(), like.dtype):
                 return slot
         return None
 
@@ -149,18 +138,12 @@ class Placed:
             self._free.setdefault((buffer.dtype, buffer.numel()), []).append(buffer)
 
 
-def _lives(recorder: Recorder, shortened: Shortened) -> tuple[dict[int, int], dict[int, float]]:
-    """Where each piece of memory is used first and last; never last, if there is a result in it."""
-    first: dict[int, int] = {}
+def _last_places(recorder: Recorder, shortened: Shortened) -> dict[int, float]:
+    """Where each piece of memory is used last; never, if there is a result in it."""
     last: dict[int, float] = {}
     for place, one in enumerate(shortened.instructions):
-        for slot in (*one.read, *one.written):
-            first.setdefault(recorder.piece(slot), place)
-            last[recorder.piece(slot)] = place
-    before = [*recorder.constants, *recorder.inputs]
-    first |= {recorder.piece(slot): -1 for slot in before}
-    last |= {recorder.piece(slot): _NEVER for slot in (*before, *shortened.wanted)}
-    return first, last
+        last |= dict.fromkeys((recorder.piece(slot) for slot in (*one.read, *one.written)), place)
+    return last | {recorder.piece(slot): _NEVER for slot in shortened.wanted}
 
 
 def _at_their_origin(

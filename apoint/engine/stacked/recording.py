@@ -77,8 +77,7 @@ class Instruction:
         if self.name in _PURE:
             return True
         tags, schema = getattr(self.function, "tags", ()), getattr(self.function, "_schema", None)
-        draws = torch.Tag.nondeterministic_seeded in tags
-        return torch.Tag.pointwise in tags and not draws and schema is not None and not schema.is_mutable
+        return torch.Tag.pointwise in tags and schema is not None and not schema.is_mutable
 
     @property
     def is_made_of_nothing(self) -> bool:

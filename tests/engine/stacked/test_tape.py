@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from apoint.engine.stacked import Stack, stacked_evaluate, stacked_step
+from apoint.engine.stacked import Stack, recording, stacked_evaluate, stacked_step
 from apoint.engine.stacked.passes import computes_the_same_way
 from apoint.engine.stacked.recording import Recorder
 from apoint.engine.stacked.tape import Tape
@@ -113,6 +113,24 @@ def test_a_tape_that_is_not_proven_is_not_used() -> None:
     stacked_step(stack, 1)
     assert not stack.passes.proven
     assert not stack.passes.may_record
+
+
+def test_a_wrong_tape_leaves_no_trace() -> None:
+    """Not even in running statistics, which a pass changes."""
+    stack, right = Stack(build(QUIET["cnn"])), trained(QUIET["cnn"], 3)
+    stacked_step(stack, 0)
+
+    def wrong(x: Tensor, y: Tensor) -> list[Tensor | None]:
+        for buffer in stack.model.tensors.values():
+            buffer.zero_()
+        return [torch.zeros(3), *(torch.zeros_like(leaf) for leaf in stack.parameters.leaves.values())]
+
+    (shapes,) = stack.passes.tapes
+    stack.passes.tapes[shapes] = wrong  # type: ignore[assignment]
+    losses = [stacked_step(stack, step).losses for step in (1, 2)]
+    assert not stack.passes.proven
+    assert losses == right[2][1:]
+    assert all(same_bits(snapshot(stack.give_back(row)), right[1][row]) for row in range(3))
 
 
 def both_ways(function: Callable[[Tensor, Tensor], list[Tensor | None]]) -> Tape:
@@ -232,6 +250,19 @@ def test_a_number_that_is_looked_at_is_refused() -> None:
     assert recorder.refused
 
 
+def test_so_is_a_tensor_by_name_and_what_takes_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder([torch.ones(2)])
+    with recorder:
+        torch.add(torch.ones(2), 1, out=torch.ones(2))
+    assert recorder.refused
+    monkeypatch.setattr(recording, "MOST_BYTES", 1000)
+    for size, refused in ((200, False), (300, True)):
+        recorder = Recorder([])
+        with recorder:
+            torch.ones(size)
+        assert recorder.refused == refused
+
+
 def test_results_are_written_where_they_belong() -> None:
     """Only one that is wanted once, of the same shape and type, is; then it is the target itself."""
     x, y = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
@@ -255,6 +286,19 @@ def test_results_are_written_where_they_belong() -> None:
     assert double[0].dtype == torch.float32
 
 
+def test_what_lies_otherwise_than_its_target_is_not_written_there() -> None:
+    """Who copies it there afterwards would read what he has written already."""
+    x, y, target = torch.randn(2, 3, 3), torch.randn(2, 3, 3), torch.zeros(2, 3, 3)
+    recorder = Recorder([x, y])
+    with recorder, torch.no_grad():
+        result = torch.bmm(x, y).transpose(1, 2)
+    (mine,) = Tape(recorder, [result], [target])(x, y)
+    assert mine is not None
+    assert torch.equal(mine, result)
+    assert mine.untyped_storage().data_ptr() != target.untyped_storage().data_ptr()
+    assert target.count_nonzero() == 0
+
+
 def test_views_of_places_and_what_never_changes_are_made_once() -> None:
     share = torch.tensor([0.5])
     recorder = Recorder([torch.randn(3, 4), torch.randn(3, 4)], [share])
@@ -276,10 +320,12 @@ def test_what_may_change_is_not_taken_as_fixed() -> None:
     with recorder, torch.no_grad():
         ones, written = torch.ones_like(recorder.met[0]), torch.zeros_like(recorder.met[0])
         result = ones * share + written.add_(recorder.met[0])
-    tape = Tape(recorder, [result])
+        of_a_view = share.expand(3) * 2.0
+    tape = Tape(recorder, [result, of_a_view])
     share.fill_(7.0)
     for x in (torch.randn(3), torch.randn(3)):
         assert torch.equal(tape(x)[0], 7.0 + x)
+        assert torch.equal(tape(x)[1], torch.full((3,), 14.0))
 
 
 def test_a_buffer_serves_again_and_its_argument_is_written_over() -> None:
