@@ -76,6 +76,21 @@ def test_a_gradient_that_is_not_finite_names_its_parameter(monkeypatch: pytest.M
     assert math.isfinite(made.failures[2].loss)
 
 
+def test_a_loss_that_is_not_finite_is_seen_though_its_gradient_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = Stack(build(BASE))
+    passes = stack.passes.__call__
+
+    def overflowing(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor | None]:
+        losses_R, *gradients = passes(x, y)
+        assert losses_R is not None
+        return [losses_R * torch.tensor([1.0, math.inf, 1.0]), *gradients]
+
+    monkeypatch.setattr(stack, "passes", overflowing)
+    made = stacked_step(stack, 0)
+    assert list(made.failures) == [1]
+    assert made.failures[1].tensor == "the loss"
+
+
 def test_finite_gradients_whose_sum_overflows_are_no_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = Stack(build({**BASE, "clip": {"name": "value", "limit": 1.0}}))
     receive = stack.parameters.receive
