@@ -138,6 +138,10 @@ def test_workers_are_sure_sooner_where_steps_are_heavy(step: float, replicas: in
     """Of 100 steps each: 6 s and 9 s of heavy steps, 10 s and 130 s of light ones."""
     work = choosing.Work([(Timing(step, 0.0, 0.0, 0.0, 100, 1, 0), replicas)])
     assert Timer(Options()).is_sure_of_workers(work) == sure
+    light = Timing(0.0001, 0.0, 0.0, 0.0, 100, 1, 0), 1
+    if step > 0.002:
+        mixed = choosing.Work([*work.recipes, light])
+        assert not Timer(Options()).is_sure_of_workers(mixed), "stacks may save the light ones"
 
 
 def test_several_recipes_keep_several_workers_busy_as_one_stack_each() -> None:
@@ -193,6 +197,27 @@ def test_timings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert timer.work(tasks, True, None).replicas == 4
     assert len(asked) == 2
     assert timer.seconds(tasks[0]) == pytest.approx(0.1)
+    for changes, known in (
+        ({"optimizer.lr": 0.007}, True),
+        ({"optimizer.name": "sgd"}, False),
+        ({"optimizer.weight_decay": 0.0}, False),
+    ):
+        assert (timer.seconds(tasks_of(TINY, [0], changes)[0]) is not None) == known, changes
+
+
+def test_a_stack_that_could_be_watched_for_a_moment_only_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(
+        "apoint.engine.fleet.timer.time_stacked", lambda timing, *_: tried.append(1) or timing
+    )
+    for seconds, is_tried in ((0.1, False), (0.11, True)):
+        alone = Timing(seconds / 10000, 0.0, 0.0, 0.0, 10000, 1, 0)
+        monkeypatch.setattr("apoint.engine.fleet.timer.time_alone", lambda *_, alone=alone: alone)
+        tried.clear()
+        Timer(Options(runs_root=tmp_path)).work(tasks_of(TINY, range(16)), True, 2.0, 2)
+        assert bool(tried) == is_tried, "3 % of 1.6 s are less than 0.05 s, of 1.76 s they are more"
 
 
 def test_the_machine_is_known() -> None:

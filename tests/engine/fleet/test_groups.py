@@ -106,6 +106,16 @@ def test_the_fastest_way_is_chosen_and_the_numbers_are_said() -> None:
     assert fastest(quick, workers=1).way == Way("stacked", 1, 32)
 
 
+def test_what_is_less_simple_has_to_be_faster_by_more_than_a_measurement_errs() -> None:
+    work = Work([(timing(stacked={2: 0.0192, 4: 0.0380}, building_seconds=0.0, evaluations=0), 4)])
+    seconds = {way: work.seconds(way) for way in (Way("loop"), Way("stacked", 1, 2), Way("stacked", 1, 4))}
+    assert list(seconds.values()) == pytest.approx([40.0, 38.4, 38.0])
+    assert choose(work, list(seconds)[:2], None).backend == "loop", "4 % are not enough"
+    assert choose(work, list(seconds)[1:], None).stack == 2, "nor is 1 % for a larger stack"
+    clearly = Work([(timing(stacked={2: 0.0189, 4: 0.0368}, building_seconds=0.0, evaluations=0), 4)])
+    assert choose(clearly, list(seconds), None).stack == 4
+
+
 def test_each_way_can_win() -> None:
     grid = itertools.product((10, 1000, 100000), (1.1, 4.0, 40.0), (0.0, 0.4), (2, 16, 64))
     won = set()
