@@ -136,6 +136,14 @@ def test_memory_takes_workers_away() -> None:
     assert chosen.memory_bytes <= 4 * 10**9
     assert "pool of 8 would need 9.9 GB of the 4.0 GB there are" in chosen.sentence
     assert fastest(work, workers=8, memory=10**8).backend == "loop", "one has to be tried"
+    few = Work([(timing(memory_bytes=10**9), 2)])
+    assert few.memory(Way("pool", 8)) == few.memory(Way("pool", 2)), "there are no more workers than work"
+
+
+def test_a_replica_without_companions_need_not_be_stackable() -> None:
+    stackable = timing(stacked={8: 0.012})
+    assert Work([(stackable, 8), (timing(), 1)]).stackable
+    assert not Work([(stackable, 8), (timing(), 2)]).stackable
 
 
 def test_why_replicas_are_not_stacked_is_said() -> None:
