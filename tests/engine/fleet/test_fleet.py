@@ -199,7 +199,7 @@ def test_timings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert timer.seconds(tasks[0]) == pytest.approx(0.1)
     for changes, known in (
         ({"optimizer.lr": 0.007}, True),
-        ({"optimizer.name": "amsgrad"}, False),
+        ({"optimizer.name": "amsgrad", "optimizer.weight_decay": 0.01}, False),
         ({"optimizer.weight_decay": 0.0}, False),
     ):
         assert (timer.seconds(tasks_of(TINY, [0], changes)[0]) is not None) == known, changes
