@@ -44,6 +44,18 @@ class StorageError(ApointError):
     exit_code = 1
 
 
+class DamagedError(StorageError):
+    """A record is not as apoint wrote it: a file was changed, cut short or removed since."""
+
+
+class FaultError(ApointError):
+    """The machine failed: storage, memory, a lost process. It says nothing about what was being trained."""
+
+
+class TrainingError(ApointError):
+    """The code that was to be trained raised an exception."""
+
+
 def nearest(name: str, known: Iterable[str], how_many: int = 3) -> list[str]:
     """The known names closest in spelling to `name`, best first."""
     by_folded = {candidate.lower().replace("_", "-"): candidate for candidate in known}

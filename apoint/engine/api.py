@@ -20,7 +20,7 @@ from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
 from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model, rehearse
 from apoint.engine.signals import TrainingInterruptedError, listening
-from apoint.errors import DivergedError, StorageError, UnknownNameError, UsageError
+from apoint.errors import DamagedError, DivergedError, StorageError, UnknownNameError, UsageError
 from apoint.recipe import Document, Recipe, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
@@ -119,7 +119,15 @@ class Session:
     def _earlier_key(self) -> dict[str, Any] | None:
         if not (self.folder / "env.json").exists():
             return None
-        key = Run(self.folder).env.get("key")
+        run = Run(self.folder)
+        problems = run.problems() or (
+            ["it says that it ended, and has no seal"] if run.state == "unsealed" else []
+        )
+        if problems:
+            raise DamagedError(
+                f"{self.folder} is damaged: {problems[0]}. Train anew with --fresh; the old folder is kept"
+            )
+        key = run.env.get("key")
         return key if isinstance(key, dict) else None
 
     def run(self, watch: Callable[[Moment], None]) -> Run:
@@ -136,11 +144,19 @@ class Session:
                     f"{self.folder} holds a run under another key: {'; '.join(differing)}. Train anew with "
                     "--fresh (the old folder is kept aside), or go on all the same with --inexact"
                 )
-            if self.earlier_key and Run(self.folder).state == "finished":
-                self.say(f"{self.folder} is finished already")
+            if self.earlier_key and self.has_ended():
                 return Run(self.folder)
             self._train(replica, key, differing, watch)
         return Run(self.folder)
+
+    def has_ended(self) -> bool:
+        """Whether the run is finished already; the same training that diverged would diverge again."""
+        run = Run(self.folder)
+        if run.seal is not None and run.state == "diverged":
+            raise DivergedError(run.seal.reason)
+        if run.state == "finished":
+            self.say(f"{self.folder} is finished already")
+        return run.state == "finished"
 
     def _set_aside(self) -> None:
         if (self.folder / "env.json").exists() and Run(self.folder).state == "running":
@@ -168,15 +184,10 @@ class Session:
     ) -> None:
         for note in replica.notes:
             self.say(note)
-        end = self.unrecorded_end()
         with self._open(key, replica.notes) as writer:
-            if end:
-                record_end(writer, end)
-                if end["state"] == "diverged":
-                    raise DivergedError(end.get("reason", ""))
-                return
             trainer = Trainer(replica, writer, self.cadence, watch, self._aloud(writer))
             saved = checkpoint.newest(trainer.folder, self._aloud(writer))
+            writer.rewind(saved.state["record"] if saved else {})
             if saved:
                 trainer.restore(saved)
                 exact = "" if not differing else f" (not exact: {'; '.join(differing)})"
@@ -187,20 +198,11 @@ class Session:
             writer.status("running", step=trainer.progress.step, total_steps=trainer.total_steps)
             self._to_the_end(trainer, writer)
 
-    def unrecorded_end(self) -> dict[str, Any] | None:
-        """The event with which training ended, if the process died before its status could say so."""
-        if not self.earlier_key or Run(self.folder).state != "dead":
-            return None
-        last = (Run(self.folder).events or [{}])[-1]
-        return last if last.get("kind") == "end" and last.get("state") in ("finished", "diverged") else None
-
     def _to_the_end(self, trainer: Trainer, writer: RunWriter) -> None:
         """Run the loop and leave a status that says how it ended, whatever happens."""
 
         def close(state: str, reason: str = "") -> None:
             step, total = trainer.progress.step, trainer.total_steps
-            writer.event("end", state=state, step=step, reason=reason)
-            writer.sync()
             seconds = trainer.progress.seconds
             writer.status(state, step=step, total_steps=total, reason=reason, seconds=seconds)
 
@@ -263,13 +265,14 @@ def load_model(
         allow_code: Run the user's file that the recipe names, if it names one.
         folder: What that file's name is relative to; the current folder by default.
     """
-    recipe, _ = load_recipe(run.folder / "resolved.yaml")
+    recipe, _ = load_recipe(run.resolved)
     if "file" in recipe.model and not allow_code:
         raise UsageError(
             f"the model of {run.folder.name} comes from {recipe.model['file']!r}; pass allow_code=True "
             "to run that file"
         )
-    saved = checkpoint.newest(run.folder, lambda sentence: None)
+    sealed = run.seal.checkpoints if run.seal else None
+    saved = checkpoint.newest(run.folder, lambda sentence: None, sealed)
     if saved is None:
         raise StorageError(f"{run.folder} has no checkpoint yet")
     from apoint.data import Facts
@@ -290,8 +293,3 @@ def _load_average(model: nn.Module, saved: checkpoint.Checkpoint) -> None:
     with torch.no_grad():
         for name, values in saved.tensors["average"].items():
             named[name].copy_(values)
-
-
-def record_end(writer: RunWriter, end: dict[str, Any]) -> None:
-    """Let the status say how training ended, as the last event does; see `Session.unrecorded_end`."""
-    writer.status(end["state"], step=end.get("step"), reason=end.get("reason", ""))

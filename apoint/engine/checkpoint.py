@@ -18,7 +18,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from apoint.errors import StorageError
+from apoint.errors import DamagedError
 from apoint.store import checkpoint_folders, storage_errors, sync_folder, verify, write_manifest
 
 KEPT = 2
@@ -90,23 +90,30 @@ def _remove_leftovers(folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def newest(run_folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def newest(
+    run_folder: Path, say: Callable[[str], None], sealed: Mapping[str, str] | None = None
+) -> Checkpoint | None:
     """The newest intact checkpoint, or None if there never was one.
 
     Damaged ones are named through `say` and passed over.
 
+    Args:
+        run_folder: The run folder.
+        say: Called with a sentence for each that is damaged.
+        sealed: The hashes of the manifests by the names of the checkpoints, if the run is sealed.
+
     Raises:
-        StorageError: There are checkpoints and none is intact: starting again from nothing is not
+        DamagedError: There are checkpoints and none is intact: starting again from nothing is not
             something to do in silence.
     """
     candidates = checkpoint_folders(run_folder)
     for path in candidates:
-        problems = verify(path)
+        problems = verify(path, sealed)
         if not problems:
             return load(path)
         say(f"checkpoint {path.name} is damaged ({problems[0]}); going back to the one before it")
     if candidates:
-        raise StorageError(
+        raise DamagedError(
             f"none of the {len(candidates)} checkpoints of {run_folder} is intact; train anew with --fresh, "
             "which keeps the old folder aside"
         )
@@ -117,7 +124,7 @@ def load(path: Path) -> Checkpoint:
     """Read one checkpoint, every file verified against its manifest first."""
     problems = verify(path)
     if problems:
-        raise StorageError(f"checkpoint {path} is damaged: {problems[0]}")
+        raise DamagedError(f"checkpoint {path} is damaged: {problems[0]}")
     with storage_errors(path):
         state = json.loads((path / "state.json").read_text())
         tensors = {

@@ -23,7 +23,7 @@ from apoint.engine.observation import observe
 from apoint.engine.replica import Replica, real_buffers
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.step import NonFiniteError, training_step
-from apoint.errors import StorageError
+from apoint.errors import DamagedError, StorageError
 from apoint.store import RunWriter
 from apoint.units import Duration
 
@@ -189,6 +189,8 @@ class Trainer:
         try:
             self.writer.sync()
             self._troubled = False
+        except DamagedError:  # what was measured is gone: going on would be of no use
+            raise
         except StorageError as error:
             if not self._troubled:
                 self.say(f"{error}. Training goes on; what was measured is kept in memory and written later")
@@ -264,9 +266,10 @@ class Trainer:
         """Write a checkpoint; a full disk keeps the old one and lets training go on, aloud."""
         if self._saved_step == self.progress.step:
             return
-        self._sync()
         try:
             path = checkpoint.save(self.folder, Checkpoint(self.progress.step, *self.state()))
+        except DamagedError:
+            raise
         except StorageError as error:
             if self.progress.step == self.total_steps or self.progress.ended:
                 raise
@@ -280,7 +283,17 @@ class Trainer:
     def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         """The tensors and the plain numbers from which `restore` goes on."""
         tensors = {"model": dict(self.replica.model.state_dict()), **self._companions()}
-        return tensors, {"progress": vars(self.progress).copy(), "facts": asdict(self.replica.data.facts)}
+        return tensors, {
+            "run": self.identity,
+            "progress": vars(self.progress).copy(),
+            "facts": asdict(self.replica.data.facts),
+            "record": self.writer.mark(),
+        }
+
+    @property
+    def identity(self) -> str:
+        """What tells the checkpoints of this replica from those of others."""
+        return f"{self.replica.recipe.fingerprint}-s{self.replica.seed}"
 
     def _companions(self) -> dict[str, dict[str, Tensor]]:
         """What exists beside the weights, by parameter name: the optimizer's memory, the moving average."""
@@ -299,12 +312,16 @@ class Trainer:
     def restore(self, saved: Checkpoint) -> None:
         """Take over a checkpoint's state."""
         replica = self.replica
+        if saved.state["run"] != self.identity:
+            raise DamagedError(
+                f"the checkpoint in {self.folder} is that of another run, {saved.state['run']}"
+            )
         try:
             replica.model.load_state_dict(saved.tensors["model"])
             self._restore_companions(saved.tensors)
         except (RuntimeError, KeyError) as error:
             reason = str(error).splitlines()[-1].strip()
-            raise StorageError(f"the checkpoint belongs to another model or optimizer: {reason}") from None
+            raise DamagedError(f"the checkpoint belongs to another model or optimizer: {reason}") from None
         self.progress = Progress(**saved.state["progress"])
         if self.observation:
             self.observation.load(self.progress.step, saved.tensors.get("probes", {}))

@@ -100,13 +100,13 @@ def _read_arm(record: ComparisonRecord, arm: ArmRecord) -> ArmRuns:
 
 
 def _read_run(record: ComparisonRecord, name: str) -> tuple[Metrics | None, dict[str, Any]]:
-    """The metrics and environment of a run; a run that is gone or damaged must not hide the others."""
+    """The metrics and environment of a sealed run; one that is gone or damaged must not hide the others."""
     folder = record.run_folder(name)
     if folder is None:
         return None, {}
     try:
         run = Run(folder)
-        return run.metrics, run.env
+        return (run.metrics, run.env) if run.sealed else (None, {})
     except ApointError:
         return None, {}
 

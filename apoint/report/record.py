@@ -12,12 +12,12 @@ from typing import Any
 from apoint.errors import StorageError, UsageError
 from apoint.report import fields
 from apoint.report.fields import Json
-from apoint.report.verdict_record import LookRecord, VerdictRecord
-from apoint.store.layout import read_json
-from apoint.store.lines import read_lines
+from apoint.report.verdict_record import VerdictRecord
+from apoint.store.reader import exists
+from apoint.store.sealed import read_sealed
 
 SCHEMA_VERSION = 1
-RESULT, DECLARATION, LOOKS = "result.json", "declaration.json", "looks.jsonl"
+RESULT, DECLARATION = "result.json", "declaration.json"
 
 
 @dataclass(frozen=True)
@@ -118,23 +118,17 @@ class ComparisonRecord:
         """
         place = Path(folder)
         _check_folder(place)
-        result = read_if_there(place / RESULT)
-        declaration = read_if_there(place / DECLARATION)
-        rows, _ = read_lines(place / LOOKS)
-        return cls._from_parts(place, result, declaration, rows)
+        return cls._from_parts(place, read_if_there(place / RESULT), read_if_there(place / DECLARATION))
 
     @classmethod
     def from_result(cls, result: Mapping[str, Any]) -> ComparisonRecord:
         """A comparison from the content of a `result.json`; `{"verdict": verdict.to_dict()}` is enough."""
         _check_schema(result, RESULT)
-        return cls._from_parts(None, result, {}, [])
+        return cls._from_parts(None, result, {})
 
     @classmethod
-    def _from_parts(
-        cls, folder: Path | None, result: Json, stored: Json, rows: list[Any]
-    ) -> ComparisonRecord:
+    def _from_parts(cls, folder: Path | None, result: Json, stored: Json) -> ComparisonRecord:
         declaration = fields.mapping(result.get("declaration")) or stored
-        looks = tuple(LookRecord.from_dict(row) for row in rows)
         arms = _arms(fields.items(result.get("arms")) or fields.items(declaration.get("arms")))
         rows = [fields.mapping(row) for row in fields.items(result.get("difference"))]
         return cls(
@@ -142,7 +136,7 @@ class ComparisonRecord:
             name=fields.text(result.get("name")) or (folder.name if folder else "comparison"),
             state=fields.text(result.get("state")) or ("unknown" if result else "running"),
             sentence=fields.text(result.get("sentence")),
-            verdict=VerdictRecord.from_dict(fields.mapping(result.get("verdict")), declaration, looks),
+            verdict=VerdictRecord.from_dict(fields.mapping(result.get("verdict")), declaration),
             declaration=declaration,
             baseline=arms[0],
             candidate=arms[1],
@@ -216,10 +210,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def read_if_there(path: Path) -> dict[str, Any]:
-    """The content of a JSON file of this schema; nothing if there is no such file."""
-    if not path.is_file():
+    """The content of a sealed JSON file of this schema; nothing if there is no such file."""
+    if not exists(path):
         return {}
-    content = read_json(path)
+    content = read_sealed(path)
     _check_schema(content, str(path))
     return content
 

@@ -99,16 +99,14 @@ class VerdictRecord:
     interval_alpha: float
 
     @classmethod
-    def from_dict(cls, content: Json, declaration: Json, looks: tuple[LookRecord, ...] = ()) -> VerdictRecord:
-        """The verdict in a JSON object; what it leaves out is taken from the declaration and the looks.
+    def from_dict(cls, content: Json, declaration: Json) -> VerdictRecord:
+        """The verdict in a JSON object; what it leaves out is taken from the declaration.
 
         Args:
             content: The verdict, or nothing if none was written yet.
             declaration: What was declared beforehand.
-            looks: The looks as they were written one by one.
         """
         own = tuple(LookRecord.from_dict(fields.mapping(each)) for each in fields.items(content.get("looks")))
-        own = own or looks
         return cls(**_known(content, declaration, own), **_companions(content))
 
 

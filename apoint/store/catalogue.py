@@ -2,12 +2,16 @@
 
 It is drawn from the run folders and holds nothing of its own, so it may be deleted at any time. It never
 stands in the way: where it cannot be written, it is built in memory; where it is damaged, it is built anew,
-and says so.
+and says so. Every row carries a hash of itself, so that a changed one is noticed.
+
+A sealed run is listed as its seal says, without reading what it measured. Of one that is not, the last lines
+are read. Curves are taken up when they are first asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -18,30 +22,42 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from apoint.errors import ApointError
-from apoint.store import layout
+from apoint.errors import ApointError, StorageError
+from apoint.opening import shown
+from apoint.store import layout, reader
 from apoint.store.blocks import Block, Curve, from_blocks, to_blocks
-from apoint.store.database import BUSY_SECONDS, choose_journal, connect, is_damaged, with_patience, writing
+from apoint.store.database import (
+    BUSY_SECONDS,
+    ChangedError,
+    choose_journal,
+    connect,
+    is_damaged,
+    with_patience,
+    writing,
+)
 from apoint.store.find import run_folders
 from apoint.store.lines import NOT_FINITE, strict_json
 from apoint.store.lock import FileLock
+from apoint.store.metrics import Metrics
 from apoint.store.run import Run, file_stamp
-from apoint.store.status import resolve
+from apoint.store.status import number, resolve, whole
 
 T = TypeVar("T")
 FILE, LOCK = "catalogue.sqlite", "catalogue.lock"
-_VERSION = 1
+_VERSION = 2
+_LARGEST_CURVES = 512 * 2**20  # bytes of metrics; a run with more is listed, but its curves are not kept
+_LAST_LINES = 64 * 2**10
 _RUNS_PER_TRANSACTION = 50
 _SCHEMA = """
 CREATE TABLE runs(
     id INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE, stamp TEXT NOT NULL, name TEXT, fingerprint TEXT,
     seed INTEGER, state TEXT, started REAL, step INTEGER, total_steps INTEGER, last TEXT, status TEXT,
-    problem TEXT
+    problem TEXT, sealed INTEGER NOT NULL, curves TEXT NOT NULL DEFAULT '', sha256 TEXT NOT NULL
 );
 CREATE TABLE blocks(
     run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE, metric TEXT NOT NULL, split TEXT NOT NULL,
     block INTEGER NOT NULL, first_step INTEGER NOT NULL, count INTEGER NOT NULL, steps BLOB NOT NULL,
-    "values" BLOB NOT NULL, low REAL, high REAL,
+    "values" BLOB NOT NULL, low REAL, high REAL, sha256 TEXT NOT NULL,
     PRIMARY KEY(metric, split, run, block)
 );
 CREATE INDEX blocks_of_run ON blocks(run);
@@ -63,7 +79,8 @@ class Summary:
         step: The last step that is known.
         total_steps: How many there shall be.
         last: The last value of each metric by surface name, such as `test_accuracy`.
-        problem: Why the run could not be read, if it could not.
+        problem: What is wrong with the run, as far as listing it shows that.
+        sealed: Whether all of this is what the run's seal says; else it is what the run said last.
     """
 
     folder: Path
@@ -76,6 +93,7 @@ class Summary:
     total_steps: int | None = None
     last: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
+    sealed: bool = False
 
 
 class Catalogue:
@@ -107,12 +125,19 @@ class Catalogue:
     ) -> dict[str, Curve]:
         """One curve of each run that has it, by name of the run folder, as of the last `refresh`.
 
+        A run whose metrics are damaged has none; the log says so.
+
         Args:
             metric: The metric, such as `accuracy`.
             split: Which part of the data it was measured on.
             folders: The names of the run folders to read; all if left out.
         """
-        return self._do(lambda connection: _read_series(connection, metric, split, folders))
+
+        def work(connection: sqlite3.Connection) -> dict[str, Curve]:
+            self._take_up_curves(connection, folders)
+            return _read_series(connection, metric, split, folders)
+
+        return self._do(work, alone=True)
 
     def close(self) -> None:
         """Forget what is in memory; the file on disk needs no closing."""
@@ -184,27 +209,61 @@ class Catalogue:
                 _read_entry(self.root / name) for name in changed[start : start + _RUNS_PER_TRANSACTION]
             ]
             with writing(connection):
-                for summary, status, blocks in entries:
-                    _store_or_say_why_not(connection, summary, stamps[summary.folder.name], status, blocks)
+                for summary, status in entries:
+                    _store_or_say_why_not(connection, summary, stamps[summary.folder.name], status)
         return len(changed)
+
+    def _take_up_curves(self, connection: sqlite3.Connection, folders: Sequence[str] | None) -> None:
+        """Keep the curves of runs whose metrics have changed since theirs were kept."""
+        kept = dict(connection.execute("SELECT folder, curves FROM runs"))
+        for folder in kept if folders is None else [name for name in folders if name in kept]:
+            stamp = json.dumps(file_stamp(self.root / folder / layout.METRICS))
+            if kept[folder] != stamp:
+                blocks = _blocks(self.root / folder)
+                try:
+                    with writing(connection):
+                        _store_curves(connection, folder, stamp, blocks)
+                except (ValueError, OverflowError) as error:  # a name or number that SQLite cannot hold
+                    _log.warning("the curves of %s are left out: %s", shown(self.root / folder), error)
 
     def _summaries(self, connection: sqlite3.Connection) -> list[Summary]:
         rows = connection.execute(
-            "SELECT folder, name, fingerprint, seed, started, step, total_steps, last, status, problem "
-            "FROM runs ORDER BY started IS NULL, started DESC, folder"
+            f"SELECT {', '.join(_COLUMNS)}, sha256 FROM runs ORDER BY started IS NULL, started DESC, folder"
         )
-        return [self._summary(*row) for row in rows]
+        return [self._summary(row[:-1], row[-1]) for row in rows]
 
-    def _summary(self, folder: str, *rest: Any) -> Summary:
-        name, fingerprint, seed, started, step, total_steps, last, status, problem = rest
+    def _summary(self, row: tuple[Any, ...], digest: str) -> Summary:
+        if _row_hash(row) != digest:
+            raise ChangedError("a row is not as it was written")
+        (
+            folder,
+            _,
+            name,
+            fingerprint,
+            seed,
+            state,
+            started,
+            step,
+            total_steps,
+            last,
+            status,
+            problem,
+            sealed,
+        ) = row
         numbers = {key: NOT_FINITE.get(value, value) for key, value in json.loads(last).items()}
-        state = resolve(json.loads(status))
+        now = state if sealed or state in _SAID_BY_RUN else resolve(json.loads(status))
         return Summary(
-            self.root / folder, name, fingerprint, seed, state, started, step, total_steps, numbers, problem
+            *(self.root / folder, name, fingerprint, seed, now, started, step, total_steps, numbers),
+            *(problem, bool(sealed)),
         )
 
 
 Blocks = list[tuple[str, str, Block]]
+_COLUMNS = (
+    "folder", "stamp", "name", "fingerprint", "seed", "state", "started", "step", "total_steps", "last",
+    "status", "problem", "sealed",
+)  # fmt: skip
+_SAID_BY_RUN = ("damaged", "unsealed", "unknown")  # what no status can say
 
 
 def _make_tables(connection: sqlite3.Connection) -> bool:
@@ -220,41 +279,67 @@ def _make_tables(connection: sqlite3.Connection) -> bool:
 
 def _stamp(folder: Path) -> str:
     """What changes when the run does."""
+    names = (layout.SEAL, layout.METRICS, layout.STATUS, layout.ENV)
     try:
-        return json.dumps([file_stamp(folder / name) for name in (layout.METRICS, layout.STATUS, layout.ENV)])
+        return json.dumps([file_stamp(folder / name) for name in names])
     except ApointError as error:
         return str(error)
 
 
-def _read_entry(folder: Path) -> tuple[Summary, dict[str, Any], Blocks]:
+def _read_entry(folder: Path) -> tuple[Summary, dict[str, Any]]:
     """A run as the catalogue keeps it; one that cannot be read is kept with the reason."""
     try:
         run = Run(folder)
-        return _describe(run), run.status, _blocks(run)
+        return _describe(run), run.status
     except Exception as error:  # whatever is in a folder, the others must still be listed
         reason = str(error) if isinstance(error, ApointError) else f"{type(error).__name__}: {error}"
-        return Summary(folder, folder.name, problem=reason), {}, []
+        return Summary(folder, folder.name, state="damaged", problem=reason), {}
 
 
 def _describe(run: Run) -> Summary:
-    status, metrics = run.status, run.metrics
-    last_step = metrics[-1]["step"] if metrics else None
+    seal = run.seal
+    if seal is None:
+        return _describe_open(run)
+    return Summary(
+        run.folder,
+        seal.name,
+        seal.fingerprint,
+        seal.seed,
+        seal.state,
+        seal.started,
+        seal.step,
+        seal.total_steps,
+        dict(seal.metrics),
+        sealed=True,
+    )
+
+
+def _describe_open(run: Run) -> Summary:
+    """A run that has no seal, as its status and its last lines tell."""
+    status, path = run.status, run.folder / layout.METRICS
+    metrics = Metrics(reader.last_rows(path, _LAST_LINES) if reader.exists(path) else ())
+    steps = [step for step in (whole(status.get("step")), metrics.last_step) if step is not None]
     return Summary(
         folder=run.folder,
         name=run.name,
         fingerprint=run.fingerprint,
         seed=run.seed,
-        started=_number(status.get("started")),
-        step=max(
-            (step for step in (_whole(status.get("step")), last_step) if step is not None), default=None
-        ),
-        total_steps=_whole(status.get("total_steps")),
+        state=run.state,
+        started=number(status.get("started")),
+        step=max(steps, default=None),
+        total_steps=whole(status.get("total_steps")),
         last=metrics.final(),
     )
 
 
-def _blocks(run: Run) -> Blocks:
-    metrics = run.metrics
+def _blocks(folder: Path) -> Blocks:
+    try:
+        if (folder / layout.METRICS).lstat().st_size > _LARGEST_CURVES:
+            raise StorageError(f"it has more than {_LARGEST_CURVES:,} bytes of metrics")
+        metrics = Run(folder).metrics
+    except (ApointError, OSError) as error:
+        _log.warning("the curves of %s are left out: %s", shown(folder), error)
+        return []
     named = (surface.partition("_") for surface in metrics.names)
     return [
         (name, split, block) for split, _, name in named for block in to_blocks(*metrics.series(name, split))
@@ -262,57 +347,64 @@ def _blocks(run: Run) -> Blocks:
 
 
 def _store_or_say_why_not(
-    connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any], blocks: Blocks
+    connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any]
 ) -> None:
     """Store a run; one with a number or text that SQLite cannot hold is kept with the reason."""
     try:
-        _store(connection, summary, stamp, status, blocks)
+        _store(connection, summary, stamp, status)
     except (ValueError, OverflowError) as error:
-        unread = Summary(summary.folder, summary.folder.name, problem=f"{type(error).__name__}: {error}")
-        _store(connection, unread, stamp, {}, [])
+        problem = f"{type(error).__name__}: {error}"
+        unread = Summary(summary.folder, summary.folder.name, state="damaged", problem=problem)
+        _store(connection, unread, stamp, {})
 
 
-def _store(
-    connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any], blocks: Blocks
-) -> None:
+def _store(connection: sqlite3.Connection, summary: Summary, stamp: str, status: dict[str, Any]) -> None:
     connection.execute("DELETE FROM runs WHERE folder = ?", (summary.folder.name,))
     row = (
-        *(summary.folder.name, stamp, summary.name, summary.fingerprint, summary.seed, resolve(status)),
+        *(summary.folder.name, stamp, summary.name, summary.fingerprint, summary.seed, summary.state),
         *(summary.started, summary.step, summary.total_steps, strict_json(summary.last), strict_json(status)),
-        summary.problem,
+        *(summary.problem, int(summary.sealed)),
     )
-    columns = (
-        "folder, stamp, name, fingerprint, seed, state, started, step, total_steps, last, status, problem"
-    )
-    marks = ",".join("?" * len(row))
-    identity = connection.execute(f"INSERT INTO runs({columns}) VALUES({marks})", row).lastrowid
+    marks = ",".join("?" * (len(row) + 1))
+    columns = ", ".join(_COLUMNS)
+    connection.execute(f"INSERT INTO runs({columns}, sha256) VALUES({marks})", (*row, _row_hash(row)))
+
+
+def _store_curves(connection: sqlite3.Connection, folder: str, stamp: str, blocks: Blocks) -> None:
+    found = connection.execute("SELECT id FROM runs WHERE folder = ?", (folder,)).fetchone()
+    if found is None:
+        return
+    connection.execute("DELETE FROM blocks WHERE run = ?", found)
     connection.executemany(
-        "INSERT INTO blocks VALUES(?,?,?,?,?,?,?,?,?,?)",
-        ((identity, metric, split, *block) for metric, split, block in blocks),
+        "INSERT INTO blocks VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+        (
+            (found[0], metric, split, *block, _row_hash((folder, metric, split, block.number, *block[3:5])))
+            for metric, split, block in blocks
+        ),
     )
+    connection.execute("UPDATE runs SET curves = ? WHERE folder = ?", (stamp, folder))
+
+
+def _row_hash(row: tuple[Any, ...]) -> str:
+    return hashlib.sha256(repr(row).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _read_series(
     connection: sqlite3.Connection, metric: str, split: str, folders: Sequence[str] | None
 ) -> dict[str, Curve]:
     query = (
-        'SELECT runs.folder, blocks.steps, blocks."values" FROM blocks JOIN runs ON runs.id = blocks.run '
-        "WHERE blocks.metric = ? AND blocks.split = ?"
+        'SELECT runs.folder, blocks.block, blocks.steps, blocks."values", blocks.sha256 FROM blocks '
+        "JOIN runs ON runs.id = blocks.run WHERE blocks.metric = ? AND blocks.split = ?"
     )
     arguments: list[str] = [metric, split]
     if folders is not None:
         query += f" AND runs.folder IN ({','.join('?' * len(folders))})"
         arguments += folders
-    rows = connection.execute(query + " ORDER BY blocks.run, blocks.block", arguments)
+    rows = connection.execute(query + " ORDER BY blocks.run, blocks.block", arguments).fetchall()
+    for folder, block, steps, values, digest in rows:
+        if _row_hash((folder, metric, split, block, steps, values)) != digest:
+            raise ChangedError("a curve is not as it was written")
     return {
-        folder: from_blocks((steps, values) for _, steps, values in group)
+        folder: from_blocks((steps, values) for _, _, steps, values, _ in group)
         for folder, group in groupby(rows, key=lambda row: row[0])
     }
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

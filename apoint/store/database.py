@@ -23,6 +23,12 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH}
 
 
+class ChangedError(sqlite3.DatabaseError):
+    """A row whose hash does not fit: the file has been damaged or edited."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
 def connect(path: Path | str) -> sqlite3.Connection:
     """A connection without hidden transactions that waits for its turn."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +15,8 @@ from typing import BinaryIO
 from apoint.errors import UsageError
 from apoint.store.faults import storage_errors
 
+REMOVED = ".removed-"
+_LEFTOVER = re.compile(r"^\.(?:.*\.tmp-|removed-.*-)(\d{1,10})$")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -41,8 +46,49 @@ def new_file(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         raise UsageError(f"{path} exists; name another file, or allow overwriting with --force")
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent, f".{path.name}.tmp-")
         with _replacing(path, durable=True) as stream:
             yield stream
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a name is that of a temporary file, which a killed process may have left."""
+    return _LEFTOVER.search(name) is not None
+
+
+def sweep(folder: Path, beginning: str = ".") -> None:
+    """Remove what processes that are gone have left half-written or half-removed in a folder.
+
+    Args:
+        folder: The folder; what lies in folders below it stays.
+        beginning: How the names of what is swept begin.
+    """
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            match = _LEFTOVER.search(entry.name)
+            if match and entry.name.startswith(beginning) and not _is_process(int(match[1])):
+                with contextlib.suppress(OSError):
+                    _remove(entry)
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path)
+    else:
+        os.unlink(entry.path)
+
+
+def _is_process(pid: int) -> bool:
+    """Whether there is a process of this number, as far as one can tell."""
+    if sys.platform == "win32":  # there, os.kill would stop the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager

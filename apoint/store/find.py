@@ -9,10 +9,10 @@ from pathlib import Path
 from apoint.errors import UnknownNameError, UsageError
 from apoint.store import layout
 from apoint.store.faults import storage_errors
+from apoint.store.files import REMOVED, sweep
 from apoint.store.lock import FileLock
 from apoint.store.run import Run
-
-_REMOVED = ".removed-"
+from apoint.store.status import number
 
 
 def default_root() -> Path:
@@ -85,8 +85,8 @@ def newest_run(root: str | os.PathLike[str]) -> Run:
 
 
 def _began(run: Run) -> float:
-    began = run.status.get("started")
-    return float(began) if isinstance(began, int | float) else run.folder.stat().st_mtime
+    began = number(run.status.get("started"))
+    return run.folder.stat().st_mtime if began is None else began
 
 
 def remove_run(run: Run) -> None:
@@ -99,7 +99,8 @@ def remove_run(run: Run) -> None:
         raise UsageError(f"{folder} is running (process {run.status.get('pid')}); stop it before removing it")
     with FileLock(folder / layout.LOCK), storage_errors(folder, "remove"):
         # Renamed first, so that a removal that is cut short leaves nothing that looks like a run.
-        away = folder.with_name(f"{_REMOVED}{folder.name}-{os.getpid()}")
+        away = folder.with_name(f"{REMOVED}{folder.name}-{os.getpid()}")
         folder.rename(away)
     with storage_errors(away, "remove"):
         shutil.rmtree(away)
+    sweep(away.parent, REMOVED)

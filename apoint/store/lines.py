@@ -6,6 +6,7 @@ The lines are strict JSON, so any tool can read them. What JSON has no word for 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,10 +14,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from apoint.errors import StorageError
+from apoint.errors import DamagedError, StorageError
+from apoint.opening import shown
 from apoint.store.faults import describe_fault, storage_errors
+from apoint.store.reader import Digest, digest_of, mark
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 KEPT_BYTES = 64 * 2**20  # what may wait in memory while the disk refuses: half a million rows or so
 
 
@@ -58,39 +62,12 @@ def spelling(value: float) -> str:
     return repr(value)
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """All whole lines of a file, and the number of lines that were torn by a crash; no file, no lines."""
-    with storage_errors(path, "read"):
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return [], 0
-    rows, torn = [], 0
-    for line in content.split(b"\n"):
-        if not line or line.isspace():
-            continue
-        row = decode_line(line)
-        if row is None:
-            torn += 1
-        else:
-            rows.append(row)
-    return rows, torn
-
-
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The object on a line, or None if the line is not one."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):  # also bytes that are not UTF-8
-        return None
-    return row if isinstance(row, dict) else None
-
-
 class LineWriter:
     """Appends lines to a file; lines that the disk refuses wait in memory and are tried again.
 
     Each line is handed to the operating system at once, so that a killed process loses none. A line
     that went in by half is continued where it broke off. `trouble` is the last refusal, as a sentence.
+    A running digest of what was written tells later whether the file is still what it was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,20 +75,56 @@ class LineWriter:
         self.trouble: str | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._digest, self._size = hashlib.sha256(), 0
         with storage_errors(path):
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._handle = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o644)
-        self._end_torn_line()
-
-    def _end_torn_line(self) -> None:
-        with storage_errors(self.path):
-            size = os.fstat(self._handle).st_size
-            if size == 0:
-                return
-            os.lseek(self._handle, size - 1, os.SEEK_SET)
-            ended = os.read(self._handle, 1) == b"\n"
-        if not ended:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | _FLAGS
+            self._handle = os.open(path, flags, 0o644)
+        last = self._read_all()
+        if last not in (b"", b"\n"):  # the last line was torn
             self._append(b"\n")
+
+    def _read_all(self) -> bytes:
+        """Take up the digest of what is there; returns the last byte."""
+        last = b""
+        with storage_errors(self.path, "read"):
+            while chunk := os.read(self._handle, 2**20):
+                self._digest.update(chunk)
+                self._size += len(chunk)
+                last = chunk[-1:]
+        return last
+
+    @property
+    def digest(self) -> Digest:
+        """Size and hash of what was written; what waits in memory is not in it."""
+        return Digest(self._size, self._digest.hexdigest())
+
+    def check(self) -> None:
+        """Refuse to go on if the file was removed, replaced, cut short or appended to by somebody else."""
+        try:
+            found, ours = os.lstat(self.path), os.fstat(self._handle)
+        except OSError:
+            raise DamagedError(f"{shown(self.path)} was removed while the run was writing it") from None
+        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino) or found.st_size != self._size:
+            raise DamagedError(
+                f"{shown(self.path)} was changed by somebody else while the run was writing it"
+            )
+
+    def rewind(self, to: Digest) -> None:
+        """Declare void what was written after a checkpoint, and refuse if what was before it has changed.
+
+        Nothing is removed: a line says from where on the rows before it do not count.
+
+        Args:
+            to: The digest of the file when the checkpoint was saved.
+        """
+        self.check_beginning(to)
+        if self._size > to.size:
+            self._append(mark(to.size))
+
+    def check_beginning(self, expected: Digest) -> None:
+        """Refuse if the first part of the file is not as it was."""
+        if digest_of(self.path, expected.size) != expected:
+            raise DamagedError(f"{shown(self.path)} has changed since the last checkpoint was saved")
 
     @property
     def num_waiting(self) -> int:
@@ -139,7 +152,9 @@ class LineWriter:
                 total += os.write(self._handle, data[total:] if total else data)
             except OSError as error:
                 self.trouble = describe_fault(error, self.path)
-                return total
+                break
+        self._digest.update(data[:total] if total < len(data) else data)
+        self._size += total
         return total
 
     def _wait(self, data: bytes) -> None:

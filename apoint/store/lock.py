@@ -12,11 +12,13 @@ import time
 import weakref
 from pathlib import Path
 
-from apoint.errors import UsageError
+from apoint.errors import DamagedError, UsageError
+from apoint.opening import shown
 from apoint.store.faults import storage_errors
 
 _HELD: weakref.WeakSet[FileLock] = weakref.WeakSet()
 _FAR_BYTE = 2**30
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class FileLock:
@@ -26,7 +28,7 @@ class FileLock:
         self.path = path
         self._handle = -1
         with storage_errors(path):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
         deadline = time.monotonic() + wait_seconds
         while not _try_lock(self._handle):
             if time.monotonic() >= deadline:
@@ -50,6 +52,19 @@ class FileLock:
         with contextlib.suppress(OSError):  # the name is a courtesy; a full disk must not cost the lock
             os.ftruncate(self._handle, 0)
             os.write(self._handle, f"{os.getpid()}\n".encode())
+
+    def check(self) -> None:
+        """Refuse to go on if the lock file is not the one that is held: another writer may have come in."""
+        try:
+            found, ours = os.lstat(self.path), os.fstat(self._handle)
+        except OSError:
+            raise DamagedError(
+                f"{shown(self.path)} was removed while it was held; another process may have begun to write"
+            ) from None
+        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+            raise DamagedError(
+                f"{shown(self.path)} was replaced while it was held; another process may be writing"
+            )
 
     def release(self) -> None:
         """Free the lock; a second time does nothing."""

@@ -6,23 +6,22 @@ A checkpoint is a folder `checkpoints/step-000000123/`; its `manifest.json` read
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from apoint.errors import StorageError
-from apoint.store import layout
+from apoint.opening import shown
+from apoint.store import layout, reader
 from apoint.store.faults import storage_errors
 from apoint.store.files import sync_folder, write_atomically
 from apoint.store.lines import strict_json
 
 MANIFEST = "manifest.json"
 _STEP_FOLDER = re.compile(r"^step-(\d+)$")
-_CHUNK = 2**20
 _log = logging.getLogger("apoint.store")
 
 
@@ -34,8 +33,7 @@ def write_manifest(folder: str | os.PathLike[str]) -> None:
         if path.is_file() and path.name != MANIFEST:
             with storage_errors(path), open(path, "r+b") as stream:  # Windows syncs only what may be written
                 os.fsync(stream.fileno())
-                size, digest = _measure(stream)
-            files[path.relative_to(place).as_posix()] = {"size": size, "sha256": digest}
+            files[path.relative_to(place).as_posix()] = reader.digest_of(path)._asdict()
     write_atomically(place / MANIFEST, _rendered(files))
     with storage_errors(place):
         sync_folder(place)
@@ -45,17 +43,9 @@ def _rendered(files: dict[str, dict[str, Any]]) -> str:
     return strict_json({"schema_version": layout.SCHEMA_VERSION, "files": files}, indented=True) + "\n"
 
 
-def _measure(stream: BinaryIO) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
-    while chunk := stream.read(_CHUNK):
-        digest.update(chunk)
-        size += len(chunk)
-    return size, digest.hexdigest()
-
-
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """What a checkpoint's manifest says of each file; a `StorageError` if it is missing or damaged."""
-    content = layout.read_json(folder / MANIFEST)
+    content = reader.read_json(folder / MANIFEST)
     layout.check_schema(content, folder / MANIFEST)
     files = content.get("files")
     if not isinstance(files, dict) or not files:
@@ -63,11 +53,18 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-def verify(folder: str | os.PathLike[str]) -> list[str]:
-    """What is wrong with a checkpoint folder, one phrase for each file; empty if it is sound."""
+def verify(folder: str | os.PathLike[str], sealed: Mapping[str, str] | None = None) -> list[str]:
+    """What is wrong with a checkpoint folder, one phrase for each file; empty if it is sound.
+
+    Args:
+        folder: The checkpoint folder.
+        sealed: The hashes of the manifests, by the names of the checkpoints, if the run is sealed.
+    """
     place = Path(folder)
     try:
         files = read_manifest(place)
+        if sealed is not None and sealed.get(place.name) != reader.digest_of(place / MANIFEST).sha256:
+            return ["it is not the one that was there when the run was sealed"]
     except StorageError as error:
         return [str(error)]
     found = [_problem(place, name, facts) for name, facts in sorted(files.items())]
@@ -79,31 +76,23 @@ def _strangers(folder: Path, files: dict[str, dict[str, Any]]) -> list[str]:
 
     There is only one way to write a manifest, so a change that leaves it readable is seen all the same.
     """
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     found = [f"{name} is not in the manifest" for name in sorted(present - files.keys() - {MANIFEST})]
-    if not found and (folder / MANIFEST).read_bytes() != _rendered(files).encode():
+    if not found and reader.read_bytes(folder / MANIFEST) != _rendered(files).encode():
         found = [f"{MANIFEST} has changed since it was written"]
     return found
 
 
 def _problem(folder: Path, name: str, facts: Any) -> str | None:
-    path = folder / name
-    if Path(name).is_absolute() or ".." in Path(name).parts or path.is_symlink():
-        return f"{name!r} lies outside the checkpoint"
     if not isinstance(facts, dict) or not {"size", "sha256"} <= facts.keys():
         return f"{name} has no size and hash in the manifest"
     try:
-        with open(path, "rb") as stream:
-            if os.fstat(stream.fileno()).st_size != facts["size"]:
-                return f"{name} has {path.stat().st_size} bytes instead of {facts['size']}"
-            size, digest = _measure(stream)
-    except (OSError, ValueError) as error:
-        return f"{name} cannot be read ({getattr(error, 'strerror', None) or error})"
-    return (
-        None
-        if (size, digest) == (facts["size"], facts["sha256"])
-        else f"{name} has changed since it was written"
-    )
+        found = reader.digest_of(reader.inside(folder, name))
+    except StorageError as error:
+        return str(error)
+    if found.size != facts["size"]:
+        return f"{name} has {found.size} bytes instead of {facts['size']}"
+    return None if found.sha256 == facts["sha256"] else f"{name} has changed since it was written"
 
 
 def checkpoint_folders(run_folder: str | os.PathLike[str]) -> list[Path]:
@@ -120,12 +109,21 @@ def checkpoint_folders(run_folder: str | os.PathLike[str]) -> list[Path]:
     return [place / name for _, name in steps]
 
 
-def sound_checkpoints(run_folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The checkpoints of a run that prove whole, newest first, each verified when it is asked for."""
+def sound_checkpoints(
+    run_folder: str | os.PathLike[str], sealed: Mapping[str, str] | None = None
+) -> Iterator[Path]:
+    """The checkpoints of a run that prove whole, newest first, each verified when it is asked for.
+
+    Args:
+        run_folder: The run folder.
+        sealed: The hashes of the manifests, by the names of the checkpoints, if the run is sealed.
+    """
     for folder in checkpoint_folders(run_folder):
-        problems = verify(folder)
+        problems = verify(folder, sealed)
         if problems:
-            _log.warning("checkpoint %s is damaged and is passed over: %s", folder, "; ".join(problems))
+            _log.warning(
+                "checkpoint %s is damaged and is passed over: %s", shown(folder), "; ".join(problems)
+            )
         else:
             yield folder
 

@@ -6,17 +6,25 @@ on every surface a metric is called by its split and its name, such as `test_acc
 
 from __future__ import annotations
 
+import heapq
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from apoint.errors import UnknownNameError, UsageError
-from apoint.store.lines import NOT_FINITE, read_lines
+from apoint.errors import StorageError, UnknownNameError, UsageError
+from apoint.store import reader
+from apoint.store.lines import NOT_FINITE
+from apoint.store.status import whole
 
 Row = dict[str, Any]
 SPLITS = ("train", "validation", "test")
 FRAME = ("step", "epoch", "split", "time", "seconds")  # what a row has besides its metrics
+MOST_CURVES = 10_000
+_LARGEST = 10**300  # larger whole numbers are not even floats
 _SMALLER_IS_BETTER = ("loss", "error", "perplexity", "divergence", "nll")
 _LARGER_IS_BETTER = ("accuracy", "auc", "f1", "precision", "recall", "r2")
 
@@ -28,44 +36,163 @@ class Point(NamedTuple):
     value: float
 
 
-class Metrics(Sequence[Row]):
-    """The rows of a run in order of steps, each (split, step) once.
+class _Column:
+    """The values of one field in those rows of a split that have it, in the order of rows.
 
-    A resumed run logs the steps after its checkpoint again; the row written last is kept.
+    Eight bytes a value: a million rows as dictionaries would take a gigabyte. `rows` says which rows these
+    are; None while they are the first ones without a gap, as is usual.
+    """
+
+    def __init__(self) -> None:
+        self.rows: array[int] | None = None
+        self.values: array[float] | list[int | float] = array("d")
+
+    def add(self, row: int, value: int | float) -> None:
+        if type(value) is not float and isinstance(self.values, array):
+            self.values = list(self.values)  # whole numbers stay whole
+        if self.rows is not None:
+            self.rows.append(row)
+        elif row != len(self.values):
+            self.rows = array("q", [*range(len(self.values)), row])
+        self.values.append(value)
+
+    def at(self, row: int) -> int | float | None:
+        place = row if self.rows is None else bisect_left(self.rows, row)
+        if place >= len(self.values) or (self.rows is not None and self.rows[place] != row):
+            return None
+        return self.values[place]
+
+    def keep(self, rows: Sequence[int]) -> _Column:
+        """The same field of some rows, in their order."""
+        kept = _Column()
+        for number, row in enumerate(rows):
+            value = self.at(row)
+            if value is not None:
+                kept.add(number, value)
+        return kept
+
+
+class _Table:
+    """The rows of one split, column by column."""
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self.columns: dict[str, _Column] = {}
+        self.in_order = True
+
+    def add(self, step: int, row: Row) -> None:
+        number = len(self.steps)
+        self.in_order = self.in_order and (number == 0 or self.steps[-1] < step)
+        self.steps.append(step)
+        for name, value in row.items():
+            if name == "step" or name == "split":
+                continue
+            checked = value if type(value) is float else _number(value)
+            if checked is not None:
+                column = self.columns.get(name) or self.columns.setdefault(name, _Column())
+                column.add(number, checked)
+
+    def settle(self) -> None:
+        """Put the rows in order of steps and keep the last of each step."""
+        if self.in_order:
+            return
+        latest = {step: number for number, step in enumerate(self.steps)}
+        rows = [latest[step] for step in sorted(latest)]
+        self.steps = array("q", sorted(latest))
+        self.columns = {name: column.keep(rows) for name, column in self.columns.items()}
+
+    def row(self, number: int, split: str) -> Row:
+        row: Row = {"step": self.steps[number], "split": split}
+        for name, column in self.columns.items():
+            value = column.at(number)
+            if value is not None:
+                row[name] = value
+        return row
+
+    def curve(self, name: str) -> tuple[list[int], list[float]] | None:
+        column = self.columns.get(name) if name not in FRAME else None
+        if column is None:
+            return None
+        steps = (
+            self.steps[: len(column.values)]
+            if column.rows is None
+            else map(self.steps.__getitem__, column.rows)
+        )
+        return list(steps), list(column.values)
+
+
+class Metrics(Sequence[Row]):
+    """The rows of a run in order of steps, each (split, step) once; of two, the one written last.
 
     Attributes:
         torn: How many lines of the file were unreadable, as the last one is after a crash.
     """
 
-    def __init__(self, rows: Iterable[Row], torn: int = 0, where: str = "") -> None:
-        latest: dict[tuple[str, int], Row] = {}
-        self.torn, self._where = torn, where
+    def __init__(self, rows: Iterable[Row | None], where: str = "") -> None:
+        self.torn, self._where = 0, where
+        self._tables: dict[str, _Table] = {}
         for row in rows:
-            step, split = row.get("step"), row.get("split")
-            if not isinstance(step, int) or not isinstance(split, str):
-                self.torn += 1
-                continue
-            latest[split, step] = _with_floats(row)
-        self._rows = sorted(latest.values(), key=_step)
-        self._curves = _curves(self._rows)
+            self._add(row)
+        for table in self._tables.values():
+            table.settle()
+        self._order: tuple[list[str], array[int], array[int]] | None = None
+
+    def _add(self, row: Row | None) -> None:
+        split = row.get("split") if row else None
+        step = whole(row.get("step")) if row else None
+        if row is None or not isinstance(split, str) or step is None or step < 0:
+            self.torn += 1
+            return
+        if split not in self._tables:
+            self._tables[split] = _Table()
+        self._tables[split].add(step, row)
+        if len(self._tables) > MOST_CURVES or len(self._tables[split].columns) > MOST_CURVES:
+            raise StorageError(f"{self._where} has more than {MOST_CURVES:,} curves; no run of ours has")
 
     @classmethod
-    def read(cls, path: Path) -> Metrics:
-        """The metrics in a `metrics.jsonl`; empty if there is no file."""
-        return cls(*read_lines(path), where=path.parent.name)
+    def read(cls, path: Path, digest: Any = None) -> Metrics:
+        """The metrics in a `metrics.jsonl`.
+
+        Args:
+            path: The file.
+            digest: Is fed every byte, as in `reader.rows`.
+        """
+        return cls(reader.rows(path, digest), where=path.parent.name)
+
+    def _places(self) -> tuple[list[str], array[int], array[int]]:
+        """The splits, and of each row, in order of steps, its split and its number there."""
+        if self._order is None:
+            splits, owners, numbers = list(self._tables), array("H"), array("q")
+            steps = (zip(self._tables[split].steps, repeat(owner)) for owner, split in enumerate(splits))
+            seen = [0] * len(splits)
+            for _, owner in heapq.merge(*steps):
+                owners.append(owner)
+                numbers.append(seen[owner])
+                seen[owner] += 1
+            self._order = splits, owners, numbers
+        return self._order
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
     @overload
     def __getitem__(self, index: slice) -> list[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        return self._rows[index]
+        splits, owners, numbers = self._places()
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        split = splits[owners[index]]
+        return self._tables[split].row(numbers[index], split)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(len(table.steps) for table in self._tables.values())
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows)
+        merged = heapq.merge(*map(self._in_order, self._tables), key=lambda row: row["step"])
+        return iter(merged)
+
+    def _in_order(self, split: str) -> Iterator[Row]:
+        table = self._tables[split]
+        return (table.row(number, split) for number in range(len(table.steps)))
 
     def __repr__(self) -> str:
         torn = f", {self.torn} torn" if self.torn else ""
@@ -75,7 +202,13 @@ class Metrics(Sequence[Row]):
     def names(self) -> list[str]:
         """Every curve by its surface name, such as `test_accuracy`; those of the test split first."""
         order = {split: rank for rank, split in enumerate(reversed(SPLITS))}
-        keys = sorted(self._curves, key=lambda key: (order.get(key[0], len(order)), key[1]))
+        keys = [
+            (split, name)
+            for split, table in self._tables.items()
+            for name in table.columns
+            if name not in FRAME
+        ]
+        keys.sort(key=lambda key: (order.get(key[0], len(order)), key[1]))
         return [f"{split}_{name}" for split, name in keys]
 
     def series(self, name: str, split: str = "test") -> tuple[list[int], list[float]]:
@@ -86,16 +219,44 @@ class Metrics(Sequence[Row]):
                 says the split as well.
             split: Which part of the data it was measured on.
         """
-        steps, values = self._curve(name, split)
-        return list(steps), list(values)
+        for where, what in ((split, name), (name.partition("_")[0], name.partition("_")[2])):
+            found = self._tables[where].curve(what) if where in self._tables else None
+            if found is not None:
+                return found
+        here = self._tables.get(split)
+        known = {*self.names, *(each for each in (here.columns if here else ()) if each not in FRAME)}
+        raise UnknownNameError("metric", name, known, self._where)
 
     def last(self, name: str, split: str = "test") -> float:
         """The value at the last step at which the metric was logged."""
-        return self._curve(name, split)[1][-1]
+        return self.series(name, split)[1][-1]
 
     def final(self) -> dict[str, float]:
         """The last value of every curve by its surface name."""
         return {name: self.last(name) for name in self.names}
+
+    def at(self, step: int | None) -> dict[str, float]:
+        """What was logged at one step, by surface name; empty if nothing was, or the step is not known."""
+        found: dict[str, float] = {}
+        if step is None:
+            return found
+        for split, table in self._tables.items():
+            number = bisect_left(table.steps, step)
+            if number < len(table.steps) and table.steps[number] == step:
+                row = table.row(number, split)
+                found |= {f"{split}_{name}": value for name, value in row.items() if name not in FRAME}
+        return found
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step at which anything was logged."""
+        return max((table.steps[-1] for table in self._tables.values()), default=None)
+
+    @property
+    def seconds(self) -> float | None:
+        """The training time at the last row that has one."""
+        columns = [table.columns.get("seconds") for table in self._tables.values()]
+        return max((column.values[-1] for column in columns if column), default=None)
 
     def best(self, name: str, split: str = "test", higher_is_better: bool | None = None) -> Point:
         """The best point of a curve, the earliest of equals; points that are not numbers do not count.
@@ -107,50 +268,23 @@ class Metrics(Sequence[Row]):
         """
         if higher_is_better is None:
             higher_is_better = _direction(name)
-        points = [Point(*pair) for pair in zip(*self._curve(name, split), strict=True)]
+        points = [Point(*pair) for pair in zip(*self.series(name, split), strict=True)]
         numbers = [point for point in points if not math.isnan(point.value)]
         if not numbers:
             return points[-1]
         sign = 1 if higher_is_better else -1
         return max(numbers, key=lambda point: sign * point.value)
 
-    def _curve(self, name: str, split: str) -> tuple[list[int], list[float]]:
-        found = self._curves.get((split, name))
-        if found is None:
-            prefix, _, rest = name.partition("_")
-            found = self._curves.get((prefix, rest))
-        if found is None:
-            known = set(self.names) | {each for (where, each) in self._curves if where == split}
-            raise UnknownNameError("metric", name, known, self._where)
-        return found
 
-
-def _step(row: Row) -> int:
-    step: int = row["step"]
-    return step
-
-
-def _with_floats(row: Row) -> Row:
-    """The row with "NaN", "Infinity" and "-Infinity" turned back into numbers."""
-    for key, value in row.items():
-        if isinstance(value, str) and key != "split" and value in NOT_FINITE:
-            row[key] = NOT_FINITE[value]
-    return row
-
-
-def _curves(rows: list[Row]) -> dict[tuple[str, str], tuple[list[int], list[float]]]:
-    curves: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if name in FRAME or not isinstance(value, int | float):
-                continue
-            key = (row["split"], name)
-            if key not in curves:
-                curves[key] = ([], [])
-            steps, values = curves[key]
-            steps.append(row["step"])
-            values.append(value)
-    return curves
+def _number(value: Any) -> int | float | None:
+    """A value as a number; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _LARGEST else None
+    return NOT_FINITE.get(value) if isinstance(value, str) else None
 
 
 def _direction(name: str) -> bool:

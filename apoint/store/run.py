@@ -1,7 +1,12 @@
-"""A run as its folder tells it. Reading never writes into the folder."""
+"""A run as its folder tells it. Reading never writes into the folder.
+
+What a sealed run has measured is verified whenever it is read, so that nobody can use a changed record
+without noticing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import re
@@ -9,12 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from apoint.errors import StorageError, UnknownNameError
-from apoint.store import layout
+from apoint.errors import DamagedError, StorageError, UnknownNameError
+from apoint.opening import shown
+from apoint.store import layout, reader
+from apoint.store import seal as seals
 from apoint.store.faults import storage_errors
-from apoint.store.lines import read_lines
 from apoint.store.metrics import Metrics
-from apoint.store.status import read_status, resolve
+from apoint.store.reader import Digest
+from apoint.store.seal import Seal, read_seal
+from apoint.store.sealed import read_sealed
+from apoint.store.status import STATES, read_status, resolve, whole
 
 T = TypeVar("T")
 _FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<fingerprint>[0-9a-f]{4,64})-s(?P<seed>-?\d+)$")
@@ -58,7 +67,7 @@ class Run:
     def seed(self) -> int | None:
         """The seed; None if nothing tells it."""
         seed = self._identity("seed")
-        return None if seed is None else int(seed)
+        return int(seed) if isinstance(seed, str) and seed.isdecimal() and len(seed) < 20 else whole(seed)
 
     def _identity(self, part: str, in_key: str | None = None) -> Any:
         """A part of who the run is: from the environment or the key in it, or else from the folder's name."""
@@ -79,17 +88,17 @@ class Run:
     @property
     def recipe_text(self) -> str:
         """The recipe as the user wrote it."""
-        return self._cached(layout.RECIPE, _read_text) or ""
+        return self._verified(layout.RECIPE, _text) or ""
 
     @property
     def resolved(self) -> dict[str, Any]:
         """The recipe with every default filled in; empty if the file is missing."""
-        return self._cached(layout.RESOLVED, _read_yaml) or {}
+        return self._verified(layout.RESOLVED, reader.parse_yaml) or {}
 
     @property
     def env(self) -> dict[str, Any]:
         """What the run depended on: versions, threads, hashes of code and data."""
-        env = self._cached(layout.ENV, layout.read_json) or {}
+        env = self._cached(layout.ENV, read_sealed) or {}
         layout.check_schema(env, self.folder / layout.ENV)
         return env
 
@@ -99,26 +108,90 @@ class Run:
         return dict(self._cached(layout.STATUS, read_status) or {})
 
     @property
+    def seal(self) -> Seal | None:
+        """What closed the record; None while the run is open. What it covers is verified by `problems`.
+
+        Raises:
+            DamagedError: The seal is not as it was written.
+        """
+        return self._cached(layout.SEAL, lambda path: read_seal(path.parent))
+
+    @property
     def state(self) -> str:
-        """`running`, `finished`, `interrupted`, `failed`, `diverged`; `dead`, `stalled` or `unknown`."""
-        return resolve(self.status)
+        """How the run stands.
+
+        `finished`, `diverged`, `interrupted` and `failed` as the seal says, `running`, `dead` or `stalled`
+        while there is none; `unsealed` if it says that it ended and there is no seal; `damaged` if the seal
+        is not as it was written; `unknown` if nothing tells.
+        """
+        try:
+            seal = self.seal
+        except StorageError:
+            return "damaged"
+        if seal is not None:
+            return seal.state
+        state = resolve(self.status)
+        if state in seals.EVIDENCE:
+            return "unsealed"
+        return state if state in (*STATES, "dead", "stalled") else "unknown"
+
+    @property
+    def sealed(self) -> bool:
+        """Whether there is a seal, and it is as it was written."""
+        try:
+            return self.seal is not None
+        except StorageError:
+            return False
+
+    def problems(self) -> list[str]:
+        """What is wrong with the record: every file is verified that a hash is known of; empty if sound."""
+        try:
+            seal = self.seal
+            env = self.env
+            own = {name: Digest(*pair) for name, pair in env.get("files", {}).items()}
+            return list(dict.fromkeys([*reader.problems(self.folder, own), *self._seal_problems(seal)]))
+        except StorageError as error:
+            return [str(error)]
+        except (TypeError, AttributeError):
+            return [f"{layout.ENV} is not as this apoint writes it"]
+
+    def _seal_problems(self, seal: Seal | None) -> list[str]:
+        return seals.problems(self.folder, seal) if seal else []
+
+    def result(self, metric: str) -> float:
+        """The metric of a finished run at its last step: the only number of a run that is evidence.
+
+        Args:
+            metric: Its surface name, such as `test_accuracy`.
+        """
+        seal = self.seal
+        if seal is None or seal.state != "finished":
+            raise StorageError(
+                f"{shown(self.folder)} is {self.state}; only a finished, sealed run has a result"
+            )
+        problems = self.problems()
+        if problems:
+            raise DamagedError(f"{shown(self.folder)} is damaged: {problems[0]}")
+        return seal.value(metric)
 
     @property
     def metrics(self) -> Metrics:
         """What was logged; see `Metrics`."""
         self._check_schema()
-        return self._cached(layout.METRICS, Metrics.read) or Metrics([])
+        return self._verified_rows(layout.METRICS, lambda rows: Metrics(rows, self.folder.name)) or Metrics(
+            []
+        )
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """What happened, in order: `{"time": …, "kind": …, …}`; torn lines are left out."""
         self._check_schema()
-        return list((self._cached(layout.EVENTS, read_lines) or ([], 0))[0])
+        return list(self._verified_rows(layout.EVENTS, _objects) or [])
 
     @property
     def probes(self) -> list[str]:
         """The names of the probes that measured."""
-        return sorted(path.stem for path in (self.folder / layout.PROBES).glob("*.jsonl"))
+        return [Path(name).stem for name in seals.probe_files(self.folder)]
 
     def readings(self, probe: str) -> list[dict[str, Any]]:
         """What a probe measured, in order of steps: `{"step": …, "epoch": …, "value": …, "per_layer": …, …}`.
@@ -127,10 +200,10 @@ class Run:
             probe: Its name; see `probes`.
         """
         self._check_schema()
-        rows = (self._cached(f"{layout.PROBES}/{probe}.jsonl", read_lines) or ([], 0))[0]
+        rows = self._verified_rows(f"{layout.PROBES}/{probe}.jsonl", _objects)
         if not rows and probe not in self.probes:
             raise UnknownNameError("probe of this run", probe, self.probes)
-        by_step = {row["step"]: row for row in rows if "step" in row}  # after a resume, the later one counts
+        by_step = {row["step"]: row for row in rows or [] if whole(row.get("step")) is not None}
         return [by_step[step] for step in sorted(by_step)]
 
     def model(self) -> Any:
@@ -140,49 +213,85 @@ class Run:
     def _env_if_sound(self) -> dict[str, Any]:
         """The environment, or nothing: a damaged `env.json` must not hide the rest of the run."""
         try:
-            return self._cached(layout.ENV, layout.read_json) or {}
+            return self._cached(layout.ENV, read_sealed) or {}
         except StorageError:
             return {}
 
     def _check_schema(self) -> None:
         layout.check_schema(self._env_if_sound(), self.folder / layout.ENV)
 
+    def _verified(self, name: str, parse: Callable[[Any, Path], T]) -> T | None:
+        """What a small file says, once its bytes are those that were sealed."""
+
+        def read(path: Path) -> T:
+            content = reader.read_bytes(path)
+            self._compare(name, Digest(len(content), hashlib.sha256(content).hexdigest()))
+            return parse(content.decode("utf-8", "replace"), path)
+
+        return self._cached(name, read)
+
+    def _verified_rows(self, name: str, parse: Callable[[Any], T]) -> T | None:
+        """What a file of lines says, once its bytes are those that were sealed; it is read once."""
+
+        def read(path: Path) -> T:
+            digest = _Counting()
+            value = parse(reader.rows(path, digest))
+            self._compare(name, Digest(digest.size, digest.hash.hexdigest()))
+            return value
+
+        return self._cached(name, read)
+
+    def _compare(self, name: str, found: Digest) -> None:
+        seal = self.seal
+        if seal is not None and seal.files.get(name) != found:
+            raise DamagedError(f"{shown(self.folder / name)} has changed since the run was sealed")
+
     def _cached(self, name: str, read: Callable[[Path], T]) -> T | None:
         """The content of a file, read again only if it has changed; None if it is missing."""
-        path = self.folder / name
+        path = reader.inside(self.folder, name)
         stamp = file_stamp(path)
         if stamp is None:
+            self._refuse_missing(name)
             return None
         if name not in self._cache or self._cache[name][0] != stamp:
             self._cache[name] = (stamp, read(path))
         value: T = self._cache[name][1]
         return value
 
+    def _refuse_missing(self, name: str) -> None:
+        if name in (layout.SEAL, layout.STATUS, layout.ENV):
+            return
+        seal = self.seal
+        if seal is not None and name in seal.files:
+            raise DamagedError(
+                f"{shown(self.folder / name)} is missing, and was there when the run was sealed"
+            )
+
+
+class _Counting:
+    """A hash that counts its bytes."""
+
+    def __init__(self) -> None:
+        self.hash, self.size = hashlib.sha256(), 0
+
+    def update(self, data: bytes) -> None:
+        self.hash.update(data)
+        self.size += len(data)
+
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file does: time of change, size and identity; None if it is missing."""
     with storage_errors(path, "read"):
         try:
-            found = path.stat()
+            found = path.lstat()
         except FileNotFoundError:
             return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read_text(path: Path) -> str:
-    with storage_errors(path, "read"):
-        return path.read_bytes().decode("utf-8", "replace")
+def _objects(rows: Any) -> list[dict[str, Any]]:
+    return [row for row in rows if row is not None]
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        value = yaml.safe_load(_read_text(path))
-    except (yaml.YAMLError, RecursionError, ValueError):
-        raise StorageError(
-            f"cannot read {path}: it is not YAML; it was damaged after apoint wrote it"
-        ) from None
-    if not isinstance(value, dict):
-        raise StorageError(f"cannot read {path}: names with values were expected")
-    return value
+def _text(text: str, path: Path) -> str:
+    return text

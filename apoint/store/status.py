@@ -10,13 +10,16 @@ machine and its boot, and the time of the last heartbeat. From these, `resolve` 
 from __future__ import annotations
 
 import functools
-import json
+import math
 import os
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
+
+from apoint.errors import StorageError, printable
+from apoint.store.reader import read_json
 
 State = Literal["running", "finished", "interrupted", "failed", "diverged"]
 STATES: tuple[State, ...] = ("running", "finished", "interrupted", "failed", "diverged")
@@ -76,10 +79,30 @@ def lease(pid: int | None = None) -> dict[str, Any]:
 def read_status(path: Path) -> dict[str, Any]:
     """The content of a `status.json`; empty if there is none or it is torn."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except StorageError:
         return {}
-    return content if isinstance(content, dict) else {}
+
+
+def writer_of(status: dict[str, Any]) -> str:
+    """The process that a status names, in words."""
+    pid, name = whole(status.get("pid")), status.get("host")
+    process = f"process {pid}" if pid is not None else "another process"
+    return process if name in (None, host()) else f"{process} on {printable(name)}"
+
+
+def number(value: Any) -> float | None:
+    """A field of a status as a finite number; None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def whole(value: Any) -> int | None:
+    """A field of a status as a whole number of 64 bits; None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < 2**63 else None
 
 
 def resolve(status: dict[str, Any], now: float | None = None) -> str:
@@ -89,8 +112,8 @@ def resolve(status: dict[str, Any], now: float | None = None) -> str:
         return state if isinstance(state, str) else "unknown"
     if status.get("host") == host() and _is_dead_here(status):
         return "dead"
-    heartbeat = status.get("heartbeat")
-    if not isinstance(heartbeat, int | float):
+    heartbeat = number(status.get("heartbeat"))
+    if heartbeat is None:
         return "running"
     age = (time.time() if now is None else now) - heartbeat
     return "stalled" if age > STALLED_AFTER_SECONDS else "running"
@@ -99,7 +122,7 @@ def resolve(status: dict[str, Any], now: float | None = None) -> str:
 def _is_dead_here(status: dict[str, Any]) -> bool:
     if status.get("boot_id") != boot_id():
         return True
-    pid, started = status.get("pid"), status.get("pid_start")
-    if not isinstance(pid, int) or pid <= 0:
+    pid = whole(status.get("pid"))
+    if pid is None or pid <= 0:
         return False
-    return is_alive(pid, started if isinstance(started, int) else None) is False
+    return is_alive(pid, whole(status.get("pid_start"))) is False

@@ -2,6 +2,7 @@
 
 Nothing here is ever rewritten except `status.json`, which is replaced whole. Rows reach the operating
 system one by one, so that a killed process loses none; `sync` makes them survive the machine's death too.
+A run that ends in an orderly way is sealed. One that is resumed is verified first, and open again.
 """
 
 from __future__ import annotations
@@ -9,24 +10,31 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from apoint.errors import DivergedError, StorageError, UsageError
+from apoint.errors import DamagedError, DivergedError, StorageError, UsageError
 from apoint.store import layout
 from apoint.store.faults import storage_errors
-from apoint.store.files import replace_or_overwrite, write_atomically
+from apoint.store.files import REMOVED, replace_or_overwrite, sweep, write_atomically
 from apoint.store.lines import LineWriter, strict_json
 from apoint.store.lock import FileLock
 from apoint.store.metrics import SPLITS
-from apoint.store.status import STATES, State, lease, read_status
+from apoint.store.reader import Digest, digest_of_text
+from apoint.store.run import Run
+from apoint.store.seal import EVIDENCE, probe_files, write_seal
+from apoint.store.sealed import write_sealed
+from apoint.store.status import STATES, State, lease, number, read_status, whole
 
 HEARTBEAT_SECONDS = 5.0
 _KEPT = ("started", "step", "total_steps")  # of the status, when a run is resumed
 _LOCK_WAIT_SECONDS = 0.5  # long enough for a process that is just going
+_EMPTY = digest_of_text("")
+_PROBE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RunWriter:
@@ -34,6 +42,7 @@ class RunWriter:
 
     Leaving the block with an error records how the run ended: `interrupted` for Ctrl-C, `diverged` for a
     `DivergedError`, otherwise `failed` with the error's first line. Only `status("finished")` says finished.
+    Every state but `running` seals the run: what it has measured cannot change unseen from then on.
 
     While the disk refuses, `metric` and `event` keep their rows in memory and go on; `trouble` then says why,
     and `sync` raises. They are written as soon as the disk takes them again.
@@ -44,7 +53,7 @@ class RunWriter:
         self._lock = lock
         self._metrics = LineWriter(folder / layout.METRICS)
         self._events = LineWriter(folder / layout.EVENTS)
-        self._readings: dict[str, LineWriter] = {}
+        self._readings = {Path(name).stem: LineWriter(folder / name) for name in probe_files(folder)}
         self._status: dict[str, Any] = {"schema_version": layout.SCHEMA_VERSION, "state": "running"}
         self._next_heartbeat = 0.0
         self._pulse_trouble: str | None = None
@@ -70,11 +79,14 @@ class RunWriter:
         lock = FileLock(place / layout.LOCK, _LOCK_WAIT_SECONDS)
         try:
             layout.check_vacant(place)  # again, now that nobody else can be making it
-            write_atomically(place / layout.RECIPE, recipe_text)
-            write_atomically(place / layout.RESOLVED, resolved_text)
-            marked = {"schema_version": layout.SCHEMA_VERSION, **env}
+            sweep(place)
+            sweep(place.parent, REMOVED)
+            texts = {layout.RECIPE: recipe_text, layout.RESOLVED: resolved_text}
+            for name, text in texts.items():
+                write_atomically(place / name, text)
+            files = {name: digest_of_text(text) for name, text in texts.items()}
             # Written last: its presence says that the folder is a whole run folder.
-            write_atomically(place / layout.ENV, strict_json(marked, indented=True) + "\n")
+            write_sealed(place / layout.ENV, {"schema_version": layout.SCHEMA_VERSION, **env, "files": files})
             return cls(place, lock)._begin({"started": time.time()})
         except BaseException:
             lock.release()
@@ -82,12 +94,21 @@ class RunWriter:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> RunWriter:
-        """Hold an existing run folder in order to resume the run; a torn last line is ended first."""
+        """Hold an existing run folder in order to resume the run; a torn last line is ended first.
+
+        Raises:
+            DamagedError: The record is not as it was written.
+            UsageError: The run has finished or diverged, or another process is writing it.
+        """
         place = Path(folder)
         layout.check_run_folder(place)
-        layout.check_schema(layout.read_json(place / layout.ENV), place / layout.ENV)
         lock = FileLock(place / layout.LOCK, _LOCK_WAIT_SECONDS)
         try:
+            layout.check_free(place)
+            _check_resumable(Run(place))
+            sweep(place)
+            with storage_errors(place / layout.SEAL, "remove"):
+                (place / layout.SEAL).unlink(missing_ok=True)
             before = read_status(place / layout.STATUS)
             kept: dict[str, Any] = {key: before[key] for key in _KEPT if key in before}
             return cls(place, lock)._begin({"started": time.time(), **kept, "resumed": time.time()})
@@ -149,6 +170,8 @@ class RunWriter:
             fields: The reading, as plain values.
         """
         if probe not in self._readings:
+            if not _PROBE.fullmatch(probe):
+                raise UsageError(f"probe: a name has letters, digits, dots and dashes, got {probe!r}")
             folder = self.folder / layout.PROBES
             with storage_errors(folder, "make"):
                 folder.mkdir(exist_ok=True)
@@ -160,12 +183,46 @@ class RunWriter:
         return [self._metrics, self._events, *self._readings.values()]
 
     def sync(self) -> None:
-        """Wait until all rows are on disk, or raise a `StorageError`; rows that wait are not lost by that."""
+        """Wait until all rows are on disk, or raise a `StorageError`; rows that wait are not lost by that.
+
+        Raises:
+            DamagedError: Somebody else has changed or removed a file of this run while it was written.
+        """
+        self._lock.check()
         for file in self._files:
             file.sync()
+            file.check()
+
+    def mark(self) -> dict[str, list[Any]]:
+        """Where the record stands, for a checkpoint to keep: size and hash of every file of lines."""
+        self.sync()
+        return {name: list(digest) for name, digest in self._digests().items()}
+
+    def rewind(self, mark: Mapping[str, Any]) -> None:
+        """Go back to where a checkpoint's `mark` was made: rows that were written after it do not count.
+
+        Args:
+            mark: What `mark` gave; empty to begin anew.
+
+        Raises:
+            DamagedError: What was written before the mark is not there any more as it was.
+        """
+        lost = set(mark) - set(self._digests())
+        if lost:
+            raise DamagedError(f"{self.folder / min(lost)} is missing, and was there at the last checkpoint")
+        for name, file in self._by_name().items():
+            before = Digest(*mark[name]) if name in mark else _EMPTY
+            # What happened stays on record, whatever is measured again.
+            file.check_beginning(before) if name == layout.EVENTS else file.rewind(before)
+
+    def _by_name(self) -> dict[str, LineWriter]:
+        return {file.path.relative_to(self.folder).as_posix(): file for file in self._files}
+
+    def _digests(self) -> dict[str, Digest]:
+        return {name: file.digest for name, file in self._by_name().items()}
 
     def status(self, state: str, **fields: Any) -> None:
-        """Replace the status.
+        """Replace the status; every state but `running` closes the record with a seal.
 
         Args:
             state: One of `running`, `finished`, `interrupted`, `failed`, `diverged`.
@@ -173,15 +230,40 @@ class RunWriter:
         """
         if state not in STATES:
             raise UsageError(f"status: state must be one of {', '.join(STATES)}, got {state!r}")
-        if state == "finished":
-            self.sync()  # who reads "finished" may rely on every row
-        self._write_status({"state": state, **fields}, durable=True)
+        # Without its seal a result does not count, and with it nothing more is needed; a run that can go on
+        # has its status at least.
+        if state in EVIDENCE:
+            self._seal(state, {**self._status, **fields})
+            self._status["state"] = state
+        elif state != "running":
+            with contextlib.suppress(StorageError):
+                self._seal(state, {**self._status, **fields})
+        with contextlib.suppress(StorageError) if state in EVIDENCE else contextlib.nullcontext():
+            self._write_status({"state": state, **fields}, durable=True)
+
+    def _seal(self, state: str, known: Mapping[str, Any]) -> None:
+        self.sync()
+        run = Run(self.folder)
+        write_seal(
+            self.folder,
+            self._digests(),
+            state=state,
+            reason=str(known.get("reason") or ""),
+            name=run.name,
+            fingerprint=run.fingerprint,
+            seed=run.seed,
+            started=number(known.get("started")),
+            step=whole(known.get("step")),
+            total_steps=whole(known.get("total_steps")),
+            seconds=number(known.get("seconds")),
+        )
 
     def heartbeat(self, step: int | None = None, total_steps: int | None = None) -> None:
         """Say that the run is alive; writes at most every few seconds, so it may be called at every step."""
         now = time.monotonic()
         if now < self._next_heartbeat:
             return
+        self._lock.check()
         try:
             known = {"step": step, "total_steps": total_steps}
             self._write_status(
@@ -218,6 +300,14 @@ class RunWriter:
             if self._status["state"] == "running":
                 state, reason = _ending(error)
                 self.status(state, reason=reason)
+
+
+def _check_resumable(run: Run) -> None:
+    problems = run.problems()
+    if problems:
+        raise DamagedError(f"{run.folder} is damaged: {problems[0]}")
+    if run.seal is not None and run.seal.is_evidence:
+        raise UsageError(f"{run.folder} is {run.seal.state} and sealed; nothing can be added to it")
 
 
 def _ending(error: BaseException | None) -> tuple[State, str]:

@@ -71,7 +71,7 @@ class Rules:
     vary: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.margin is not None and not self.margin > 0:
+        if self.margin is not None and (isinstance(self.margin, bool) or not self.margin > 0):
             raise UsageError(
                 f"the margin is the smallest difference that matters and must be above 0, got {self.margin:g}"
             )
@@ -133,7 +133,7 @@ class Comparison:
             self.say(f"exploratory: {reason}")
         self._settle()
         try:
-            if self.declaration.margin is None:
+            if self.declaration.margin_rule == self._pilot_rule():
                 self._pilot()
             for pairs in self._stations():
                 if not self._has_time_for(pairs):
@@ -185,8 +185,14 @@ class Comparison:
         """All replicas of so many pairs, one arm after the other."""
         return [task for arm in self.arms for task in self._tasks(arm, self._seeds(pairs))]
 
+    def _pilot_rule(self) -> str:
+        return PILOT_RULE.format(self._pilot_pairs())
+
     def _pilot(self) -> None:
         """Take the margin from the spread of the baseline's first seeds, by the rule that was declared.
+
+        A comparison that is continued does it again: what was declared is the rule, and the number follows
+        from the sealed runs.
 
         The candidate's are trained beside them where the first look needs them anyway: the margin does not
         depend on them, and twice as many replicas at a time keep all workers busy.
@@ -198,6 +204,11 @@ class Comparison:
         _refuse_failing_pilot(baseline)
         values = [self._capped(value) for value in baseline.values]
         margin, note = pilot_margin(values, self.declaration.metric, self.test_size)
+        before = self.declaration.margin
+        if before is not None and before != margin:
+            self.say(
+                f"the margin was {before:.3g}, and the baseline's seeds as they are now give {margin:.3g}"
+            )
         self.declaration = self.declaration.with_margin(margin, note)
         declarations.write_declaration(self.folder, self.declaration)
         self.say(
@@ -305,8 +316,8 @@ def pilot_margin(values: Sequence[float], metric: str, num_examples: int) -> tup
 
 
 def _value(outcome: Ended, metric: str) -> float:
-    """The replica's number; NaN if it has none because it failed."""
-    return Run(outcome.folder).metrics.last(metric) if outcome.state == "finished" else float("nan")
+    """The replica's number at its last step, as it is sealed; NaN if it diverged and so has none."""
+    return Run(outcome.folder).result(metric) if outcome.state == "finished" else float("nan")
 
 
 def _refuse_failing_pilot(kept: ArmRecord) -> None:

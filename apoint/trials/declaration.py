@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apoint.errors import StorageError, UsageError
-from apoint.store import storage_errors, strict_json
-from apoint.store.files import write_atomically
+from apoint.errors import DamagedError, UsageError
+from apoint.store import storage_errors
+from apoint.store.reader import exists
+from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials.arms import Arm, identity
 
 SCHEMA_VERSION = 1
@@ -130,19 +131,16 @@ def write_declaration(folder: Path, declaration: Declaration) -> None:
     """Keep a declaration in its folder; what is there is replaced whole."""
     with storage_errors(folder, "make"):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, strict_json(declaration.to_dict(), indented=True) + "\n")
+    write_sealed(folder / FILE, declaration.to_dict())
 
 
 def read_declaration(folder: Path) -> Declaration | None:
     """The declaration kept in a folder; None if there is none."""
     path = folder / FILE
-    with storage_errors(path, "read"):
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            return None
+    if not exists(path):
+        return None
     try:
-        values = json.loads(text)
+        values = read_sealed(path)
         version = values.pop("schema_version")
         known = {each.name for each in fields(Declaration)}
         if version != SCHEMA_VERSION or set(values) != known:
@@ -153,7 +151,7 @@ def read_declaration(folder: Path) -> Declaration | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
             raise
-        raise StorageError(f"cannot read {path}: it was damaged; move the folder away") from None
+        raise DamagedError(f"cannot read {path}: it was damaged; move the folder away") from None
 
 
 def place(

@@ -24,7 +24,8 @@ from apoint.engine.fleet import Ended, Fleet, Task
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.recipe import Document, Recipe, load_recipe, to_yaml
 from apoint.recipe.document import document_from_text
-from apoint.store import storage_errors, strict_json, write_atomically
+from apoint.store import storage_errors, write_atomically
+from apoint.store.sealed import write_sealed
 from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import Candidate, Mixture, mix
 from apoint.trials.comparison import Comparison
@@ -211,7 +212,7 @@ class Improver:
 
     def _note(self, race: Race) -> None:
         """Keep what the race knows; the first time, also the margin that its pilot gave."""
-        if self.declared.margin is None:
+        if self.declared.margin != race.margin:
             self.declared = replace(self.declared, margin=race.margin)
             self._write_declaration()
         self._keep("running")
@@ -344,12 +345,12 @@ class Improver:
     def _write_declaration(self) -> None:
         with storage_errors(self.folder, "make"):
             self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / DECLARATION, self.declared.to_dict())
+        write_sealed(self.folder / DECLARATION, self.declared.to_dict())
         write_atomically(self.folder / "base.yaml", to_yaml(self.base.recipe))
 
     def _keep(self, state: str) -> dict[str, Any]:
         result = self._result(state)
-        _write(self.folder / RESULT, result)
+        write_sealed(self.folder / RESULT, result)
         return result
 
     def _finish(self) -> Improvement:
@@ -437,10 +438,6 @@ def _together(labels: Sequence[str]) -> str:
 
 def _sum(costs: Sequence[Mapping[str, Any]], name: str) -> float:
     return float(sum(cost[name] for cost in costs))
-
-
-def _write(path: Path, values: Mapping[str, Any]) -> None:
-    write_atomically(path, strict_json(dict(values), indented=True) + "\n")
 
 
 class _Plain(yaml.SafeDumper):

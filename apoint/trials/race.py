@@ -10,7 +10,6 @@ What trains is handed in as a function, so that a race can also be run on number
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -20,7 +19,8 @@ from typing import Any
 
 from apoint.engine.fleet import Ended
 from apoint.errors import DivergedError, StorageError, UsageError
-from apoint.store import Run, storage_errors
+from apoint.store import Run
+from apoint.store.sealed import read_sealed
 from apoint.trials.budget import FEWEST_PAIRS
 from apoint.trials.comparison import PILOT_RULE, pilot_margin
 from apoint.verdict import Verdict, decide_arms
@@ -54,7 +54,7 @@ class Outcome:
 
 def outcome_of(ended: Ended, metric: str) -> Outcome:
     """The outcome of a replica that a fleet trained, by one of its metrics."""
-    value = Run(ended.folder).metrics.last(metric) if ended.state == "finished" else math.nan
+    value = Run(ended.folder).result(metric) if ended.state == "finished" else math.nan
     return Outcome(value, ended.state, ended.reason, ended.folder.name, ended.seconds, ended.cached)
 
 
@@ -182,8 +182,7 @@ def read_declared(folder: Path) -> Declared | None:
     if not path.exists():
         return None
     try:
-        with storage_errors(path, "read"):
-            values = json.loads(path.read_text())
+        values = read_sealed(path)
         known: dict[str, Any] = {each.name: values[each.name] for each in fields(Declared)}
     except (ValueError, KeyError, TypeError):
         raise StorageError(
@@ -261,7 +260,8 @@ class Race:
         assert self.names, "a race needs a candidate"
         assert BASELINE not in self.names
         self.lanes = {name: Lane(name) for name in self.names}
-        self.margin = self.rules.margin
+        # A margin that comes from a pilot is taken anew from the sealed runs, also when a race is continued.
+        self.margin = self.rules.margin if self.rules.margin_rule == "given" else None
 
     @property
     def cap(self) -> float | None:

@@ -2,30 +2,32 @@
 
 declaration.json   the rules, written before the first candidate is trained
 baseline.yaml, candidate.yaml
-looks.jsonl        one line for each look, appended
 fleet.json         how the replicas are trained; a comparison that goes on does it in the same way
-result.json        the verdict so far, replaced whole after each look
+result.json        the verdict so far with every look, replaced whole after each look
 report.html        drawn from the above and from the run folders
+
+The JSON files carry a hash of themselves and are refused if they have changed.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from apoint.engine.fleet import Way
+from apoint.errors import DamagedError
 from apoint.recipe import to_yaml
-from apoint.store import storage_errors, strict_json, write_atomically
+from apoint.store import write_atomically
+from apoint.store.reader import exists
+from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials.arms import Arm, differences
 from apoint.trials.declaration import Declaration
 from apoint.verdict import Verdict
 
 SCHEMA_VERSION = 1
-RESULT, LOOKS, FLEET = "result.json", "looks.jsonl", "fleet.json"
+RESULT, FLEET = "result.json", "fleet.json"
 UNTUNED = "at the settings as written, neither arm tuned"
 
 
@@ -49,6 +51,7 @@ class ArmRecord:
             "fingerprint": recipe.fingerprint,
             "runs": self.runs,
             "states": self.states,
+            "reasons": self.reasons,
             "core_seconds": self.core_seconds,
         }
 
@@ -95,42 +98,28 @@ def result(
 
 
 def write_result(folder: Path, values: dict[str, Any]) -> None:
-    """Replace the result and append its looks that are not yet in `looks.jsonl`."""
-    write_atomically(folder / RESULT, strict_json(values, indented=True) + "\n")
-    kept = _number_of_looks(folder)
-    fresh = values["verdict"]["looks"][kept:]
-    if fresh:
-        lines = "".join(strict_json({**look, "time": time.time()}) + "\n" for look in fresh)
-        with storage_errors(folder / LOOKS), (folder / LOOKS).open("a") as stream:
-            stream.write(lines)
-
-
-def _number_of_looks(folder: Path) -> int:
-    path = folder / LOOKS
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    """Replace the result."""
+    write_sealed(folder / RESULT, values)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result kept in a folder, or None."""
     path = folder / RESULT
-    with storage_errors(path, "read"):
-        try:
-            values: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-    return values
+    return read_sealed(path) if exists(path) else None
 
 
 def write_fleet(folder: Path, way: Way, sentence: str) -> None:
     """Keep how the replicas are trained."""
-    values = {"schema_version": SCHEMA_VERSION, **asdict(way), "sentence": sentence}
-    write_atomically(folder / FLEET, strict_json(values, indented=True) + "\n")
+    write_sealed(folder / FLEET, {"schema_version": SCHEMA_VERSION, **asdict(way), "sentence": sentence})
 
 
 def read_fleet(folder: Path) -> tuple[Way, str] | None:
-    """How the replicas were trained so far; None if nothing was, or nobody can tell."""
-    try:
-        values = json.loads((folder / FLEET).read_text())
-        return Way(values["backend"], values["workers"], values["stack"]), values["sentence"]
-    except (OSError, ValueError, KeyError, TypeError):
+    """How the replicas were trained so far; None if nothing was."""
+    path = folder / FLEET
+    if not exists(path):
         return None
+    values = read_sealed(path)
+    try:
+        return Way(values["backend"], values["workers"], values["stack"]), values["sentence"]
+    except KeyError:
+        raise DamagedError(f"{path} was written by another apoint; move the folder away") from None

@@ -8,7 +8,6 @@ are then compared; how much tuning gained, and how forgiving the arm is, is repo
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
@@ -27,7 +26,8 @@ from apoint.errors import UsageError, suggestion
 from apoint.recipe import Recipe, load_recipe
 from apoint.registry import registry
 from apoint.settings import Count, Momentum
-from apoint.store import storage_errors, strict_json, write_atomically
+from apoint.store import storage_errors
+from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, check_comparable, differences, make_arm
@@ -513,17 +513,14 @@ def _after(
 def _write(folder: Path, values: dict[str, Any]) -> None:
     with storage_errors(folder, "make"):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, strict_json(values, indented=True) + "\n")
+    write_sealed(folder / FILE, values)
 
 
 def _tuned_before(root: Path, untuned: str, request: dict[str, Any]) -> list[str]:
     """Sentences on earlier tunings of the same arms by other rules: choosing among them is choosing."""
     found: dict[str, None] = {}
     for path in sorted((root / "comparisons").glob(f"*/{FILE}")):
-        try:
-            earlier = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
+        earlier = read_sealed(path)
         if earlier.get("question") != untuned:
             continue
         if earlier["request"] == request:

@@ -17,9 +17,10 @@ from apoint.engine.arithmetic import exact_arithmetic, flushes_subnormals
 from apoint.engine.loop import Progress, Trainer
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import rehearse
-from apoint.errors import StorageError, UsageError
+from apoint.errors import DamagedError, UsageError
 from apoint.recipe import load_recipe
 from apoint.store import Run
+from tests.sealing import edit_in_run
 
 BASE: dict[str, Any] = {
     "data": {"name": "digits", "limit": 400},
@@ -103,9 +104,7 @@ def test_an_outer_seed_makes_no_difference(tmp_path: Path) -> None:
 
 def test_a_run_under_another_key_is_refused_with_the_part_that_differs(tmp_path: Path) -> None:
     run = train(tmp_path)
-    env = json.loads((run.folder / "env.json").read_text())
-    env["key"]["torch"] = "1.0"
-    (run.folder / "env.json").write_text(json.dumps(env))
+    edit_in_run(run.folder, "env.json", lambda env: env["key"].update(torch="1.0"))
     with pytest.raises(UsageError, match=r"under another key: torch was '1.0' and is .*--fresh.*--inexact"):
         train(tmp_path)
     said: list[str] = []
@@ -575,11 +574,21 @@ def test_wrong_arguments_get_a_sentence_too(call, sentence: str, tmp_path: Path)
 def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
     run = train(tmp_path)
     other = train(tmp_path / "other", {"model.width": 16})
-    (run.folder / "status.json").unlink()
-    stranger = checkpoints.newest(other.folder, pytest.fail)
+    (run.folder / "seal.json").unlink()
+    (run.folder / "status.json").write_text('{"state": "interrupted"}')
+    ours, stranger = (checkpoints.newest(each.folder, pytest.fail) for each in (run, other))
+    assert ours is not None
     assert stranger is not None
+    own, record = ours.state["run"], ours.state["record"]
+    stranger.state["record"] = record
     checkpoints.save(run.folder, checkpoints.Checkpoint(10**6, stranger.tensors, stranger.state))
-    with pytest.raises(StorageError, match="belongs to another model"):
+    with pytest.raises(DamagedError, match="is that of another run"):
+        train(tmp_path)
+    checkpoints.save(
+        run.folder,
+        checkpoints.Checkpoint(10**6, stranger.tensors, {**stranger.state, "run": own, "record": record}),
+    )
+    with pytest.raises(DamagedError, match="belongs to another model"):
         train(tmp_path)
 
 

@@ -21,15 +21,16 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 def make_run(tmp_path: Path) -> MakeRun:
     """Makes a run folder with a falling test loss and a rising accuracy."""
 
-    def make(name: str = "digits", fingerprint: str = "3f2a1b", seed: int = 0, steps: int = 5) -> Run:
+    def make(
+        name: str = "digits", fingerprint: str = "3f2a1b", seed: int = 0, steps: int = 5, ended: bool = True
+    ) -> Run:
         folder = tmp_path / "runs" / f"{name}-{fingerprint}-s{seed}"
         env = {"key": {"recipe": fingerprint, "seed": seed}}
-        with RunWriter.create(folder, f"name: {name}\n", f"name: {name}  # line 1\n", env) as writer:
-            for step in range(steps):
-                writer.metric(
-                    step=step, epoch=step / 2, split="test", loss=1 / (step + 1), accuracy=1 - 1 / (step + 2)
-                )
-            writer.status("finished", step=steps, total_steps=steps)
+        writer = RunWriter.create(folder, f"name: {name}\n", f"name: {name}  # line 1\n", env)
+        for step in range(1, steps + 1):
+            writer.metric(step=step, epoch=step / 2, split="test", loss=1 / step, accuracy=1 - 1 / (step + 1))
+        writer.status("finished" if ended else "running", step=steps, total_steps=steps)
+        writer.close()
         return Run(folder)
 
     return make

@@ -20,6 +20,7 @@ from apoint.store import database as database_module
 from apoint.store.blocks import POINTS, from_blocks, to_blocks
 from apoint.store.database import is_local_disk, wal_is_safe
 from apoint.store.lock import FileLock
+from apoint.store.sealed import write_sealed
 
 MakeRun = Callable[..., Run]
 
@@ -66,7 +67,7 @@ def test_the_catalogue_says_what_the_folders_say(make_run: MakeRun, tmp_path: Pa
 def test_only_what_changed_is_read_again(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [make_run(seed=seed) for seed in range(3)]
+    runs = [make_run(seed=seed, ended=seed != 1) for seed in range(3)]
     read: list[str] = []
     real = catalogue_module._read_entry
     monkeypatch.setattr(
@@ -77,6 +78,7 @@ def test_only_what_changed_is_read_again(
     read.clear()
     with RunWriter.open(runs[1].folder) as writer:
         writer.metric(step=77, epoch=9, split="test", loss=math.nan)
+        writer.status("running", step=77)
         assert catalogue.refresh() == 1
         assert {each.seed: each.state for each in catalogue.summaries()} == {
             0: "finished",
@@ -210,24 +212,24 @@ def test_an_empty_or_missing_folder_is_left_alone(tmp_path: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"step": 99999999999999999999, "split": "test", "loss": 1}', "OverflowError"),
-        ('{"step": 1, "split": "test", "lo\\ud800ss": 1}', "UnicodeEncodeError"),
+        ('{"step": 1, "split": "test", "lo\\ud800ss": 1}', None),
+        ("x" * 2**21, None),
         (None, "newer apoint"),
     ],
 )
 def test_a_run_that_cannot_be_indexed_harms_no_other(
-    make_run: MakeRun, tmp_path: Path, line: str | None, problem: str
+    make_run: MakeRun, tmp_path: Path, line: str | None, problem: str | None
 ) -> None:
-    good, bad = make_run(seed=0), make_run(seed=1)
+    good, bad = make_run(seed=0), make_run(seed=1, ended=False)
     if line is None:
-        (bad.folder / "env.json").write_text('{"schema_version": 9}')
+        write_sealed(bad.folder / "seal.json", {"schema_version": 9})
     else:
         (bad.folder / "metrics.jsonl").write_text(line + "\n")
     catalogue = Catalogue(tmp_path / "runs")
     assert catalogue.refresh() == 2
     summaries = {each.folder: each for each in catalogue.summaries()}
     assert summaries[good.folder].problem is None
-    assert problem in str(summaries[bad.folder].problem)
+    assert (problem or "None") in str(summaries[bad.folder].problem)
     assert list(catalogue.series("loss")) == [good.folder.name]
 
 
@@ -245,14 +247,14 @@ for _ in range(3):
 @pytest.mark.parametrize("wal", [False, True])
 def test_eight_processes_at_once(make_run: MakeRun, tmp_path: Path, wal: bool) -> None:
     for seed in range(12):
-        make_run(seed=seed, steps=300)
+        make_run(seed=seed, steps=300, ended=seed != 3)
     script = REFRESH
     if wal:
         script = "from apoint.store import database; database.wal_is_safe = lambda: True\n" + script
     command = [sys.executable, "-c", script, str(tmp_path / "runs")]
     children = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(8)]
     with RunWriter.open(tmp_path / "runs" / "digits-3f2a1b-s3") as writer:
-        for step in range(300, 400):
+        for step in range(301, 401):
             writer.metric(step=step, epoch=0, split="test", loss=0.5, accuracy=0.5)
             time.sleep(0.005)
     complaints = [child.communicate(timeout=60)[1] for child in children]

@@ -151,7 +151,7 @@ def first_weight(path: Path) -> float:
 def test_the_newest_sound_weights_are_copied(
     make_run: MakeRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = make_run()
+    run = make_run(ended=False)
     folders = [add_checkpoint(run, step) for step in (10, 20, 30)]
     target = tmp_path / "weights.safetensors"
     assert to_state_dict(run, target) == folders[2]
@@ -167,7 +167,7 @@ def test_the_newest_sound_weights_are_copied(
 
 
 def test_without_sound_weights_nothing_is_written(make_run: MakeRun, tmp_path: Path) -> None:
-    run, target = make_run(), tmp_path / "weights.safetensors"
+    run, target = make_run(ended=False), tmp_path / "weights.safetensors"
     with pytest.raises(StorageError, match="it has no checkpoints"):
         to_state_dict(run, target)
     folder = add_checkpoint(run, 10)
@@ -184,7 +184,7 @@ def test_weights_that_change_while_they_are_copied_are_refused(
 
     run = make_run()
     folder = add_checkpoint(run, 10)
-    monkeypatch.setattr(weights, "sound_checkpoints", lambda run_folder: iter([folder]))
+    monkeypatch.setattr(weights, "sound_checkpoints", lambda *_: iter([folder]))
     (folder / "model.safetensors").write_bytes(b"changed after it was verified")
     with pytest.raises(StorageError, match="changed while it was copied"):
         to_state_dict(run, tmp_path / "weights.safetensors")

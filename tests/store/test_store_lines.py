@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apoint.errors import StorageError, UsageError
-from apoint.store import Metrics, Run, RunWriter, strict_json
+from apoint.store import Metrics, Run, RunWriter, reader, strict_json
 from apoint.store import lines as lines_module
-from apoint.store.lines import LineWriter, read_lines
+from apoint.store.lines import LineWriter
 from apoint.store.metrics import FRAME
 
 numbers = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.sampled_from([-0.0, 2**53 + 1, 5e-324]))
@@ -181,7 +181,7 @@ def test_whatever_fits_when_nothing_is_lost_or_doubled(
         disk.room = 10**9
         writer.sync()
         writer.close()
-    assert read_lines(path) == ([{"number": each, "text": "x" * 20} for each in range(len(rooms))], 0)
+    assert list(reader.rows(path)) == [{"number": each, "text": "x" * 20} for each in range(len(rooms))]
     assert writer.trouble is None
 
 

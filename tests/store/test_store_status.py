@@ -133,7 +133,10 @@ def test_only_the_word_finished_means_finished(tmp_path: Path) -> None:
     with RunWriter.open(tmp_path / "a") as writer:
         writer.status("finished", step=5, total_steps=5)
     assert Run(tmp_path / "a").state == "finished"
-    with RunWriter.open(tmp_path / "a") as writer, pytest.raises(UsageError, match="state must be one of"):
+    with (
+        RunWriter.create(tmp_path / "b", "", "", {}) as writer,
+        pytest.raises(UsageError, match="state must"),
+    ):
         writer.status("done")
 
 
@@ -163,9 +166,42 @@ def test_an_ending_that_could_not_be_written_is_tried_again(
     writer = RunWriter.create(folder, "", "", {})
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(StorageError, match="input/output error"), writer:
-        writer.status("finished")
-    assert Run(folder).state == "failed"  # not finished: that was never written
+        writer.status("running", step=7)
+    assert Run(folder).state == "failed"
     assert "input/output error" in Run(folder).status["reason"]
+
+
+def test_a_seal_says_how_a_run_ended_though_its_status_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.replace
+
+    def replace(*names: str) -> None:
+        if "status" in str(names[0]):
+            raise OSError(errno.EIO, "broken")
+        real(*names)
+
+    writer = RunWriter.create(tmp_path / "a", "", "", {})
+    monkeypatch.setattr(os, "replace", replace)
+    with writer:
+        writer.status("finished", step=3)
+    assert Run(tmp_path / "a").status["state"] == "running"
+    assert Run(tmp_path / "a").state == "finished"
+
+
+def test_a_result_that_cannot_be_sealed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def replace(*names: str) -> None:
+        if "seal" in str(names[0]):
+            raise OSError(errno.ENOSPC, "full")
+        real(*names)
+
+    writer = RunWriter.create(tmp_path / "a", "", "", {})
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(StorageError, match="the disk is full"), writer:
+        writer.status("finished", step=3)
+    assert Run(tmp_path / "a").state == "failed"
 
 
 def test_a_heartbeat_that_fails_is_noted_and_forgotten_when_one_succeeds(

@@ -1,6 +1,5 @@
 """Comparisons from the declaration to the verdict, on networks that train in a tenth of a second."""
 
-import json
 import shutil
 import statistics
 from pathlib import Path
@@ -198,8 +197,9 @@ def test_undecided_says_what_it_would_take(base: Path, root: Path) -> None:
     verdict = compare(base, changes=change, runs_root=root, margin=1e-9, looks=(4, 6), **QUICK)
     assert verdict.outcome == "undecided"
     assert [look.pairs for look in verdict.looks] == [4, 6]
-    rows = [json.loads(line) for line in (only_folder(root) / "looks.jsonl").read_text().splitlines()]
-    assert [row["pairs"] for row in rows] == [4, 6]
+    kept = read_result(only_folder(root))
+    assert kept is not None
+    assert [look["pairs"] for look in kept["verdict"]["looks"]] == [4, 6]
 
 
 def test_finished_replicas_of_an_ordinary_training_are_used(base: Path, root: Path) -> None:

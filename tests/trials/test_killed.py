@@ -83,8 +83,7 @@ def killed_and_resumed(tmp_path: Path, engine: str, kills: int, draw: random.Ran
         assert start(broken, engine).wait(600) == 0, (broken / "log").read_text()
         assert numbers(broken) == numbers(whole)
         for run in find_runs(broken / "runs"):
-            ends = [event for event in run.events if event["kind"] == "end"]
-            assert [event["state"] for event in ends] == ["finished"], run.folder
+            assert (run.state, run.problems()) == ("finished", []), run.folder
     assert struck == kills, "the kills must strike"
 
 

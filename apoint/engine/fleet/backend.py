@@ -6,6 +6,7 @@ of caches, retries or progress; these are the fleet's. To write one, implement `
     GroupBegun           a group has really begun (a process is ready for it)
     Stepped              a member has come so far; a few times a second at most
     MemberEnded          a member's run folder says how it ended; never reported twice for one member
+    MemberFailed         a member did not end: the code raised an exception, or the machine failed
     GroupEnded           all members were reported
     GroupBusy            somebody else trains a member; what was not reported is to be tried later
     GroupRefused         the input is wrong; the fleet stops and shows the sentence
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from apoint.engine.failures import Failure
 from apoint.engine.fleet.task import Group, Outcome
 
 
@@ -50,7 +52,15 @@ class MemberEnded:
     group: int
     member: int
     state: Outcome
-    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MemberFailed:
+    """A member of a group could not be trained; `failure` says why, and is never evidence."""
+
+    group: int
+    member: int
+    failure: Failure
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,16 @@ class Said:
 
 
 Event = (
-    GroupBegun | Stepped | MemberEnded | GroupEnded | GroupBusy | GroupRefused | GroupLeft | GroupLost | Said
+    GroupBegun
+    | Stepped
+    | MemberEnded
+    | MemberFailed
+    | GroupEnded
+    | GroupBusy
+    | GroupRefused
+    | GroupLeft
+    | GroupLost
+    | Said
 )
 Report = Callable[[Event], None]
 

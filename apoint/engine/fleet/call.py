@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 from apoint.engine.fleet.dispatch import Listener
 from apoint.engine.fleet.recall import ended_by_record
 from apoint.engine.fleet.tally import Tally
-from apoint.engine.fleet.task import Ended, FleetMoment, Outcome, Task, silent
-from apoint.errors import ApointError
-from apoint.store import Run, RunWriter
-from apoint.store.layout import STATUS, is_run_folder
-from apoint.store.status import read_status
+from apoint.engine.fleet.task import Ended, FleetMoment, Task, silent
+from apoint.store import Run
+from apoint.store.layout import STATUS
+from apoint.store.status import read_status, whole
 
 WATCH_SECONDS = 0.25
 
@@ -76,15 +74,11 @@ class Call(Listener):
         """See `Listener`."""
         self.tally.pause(tasks)
 
-    def ended(self, task: Task, state: Outcome, reason: str) -> None:
+    def ended(self, task: Task) -> None:
         """See `Listener`."""
-        folder = task.folder(self.root)
-        if state == "failed":
-            note_failure(folder, reason)
-            self.take(Ended(task, folder, state, reason, recorded_seconds(task, folder), False))
-        else:
-            self.take(ended_by_record(task, Run(folder), cached=False))
-        self.tally.end(task, failed=state == "failed")
+        ended = ended_by_record(task, Run(task.folder(self.root)), cached=False)
+        self.take(ended)
+        self.tally.end(task, failed=ended.state != "finished")
         self.tick()
 
     def say(self, sentence: str) -> None:
@@ -102,21 +96,5 @@ class Call(Listener):
 def share_done(folder: Path) -> float:
     """How far a run has come before, from 0 to 1, as its status tells."""
     status = read_status(folder / STATUS)
-    step, total = status.get("step"), status.get("total_steps")
-    return min(1.0, step / total) if isinstance(step, int) and isinstance(total, int) and total else 0.0
-
-
-def recorded_seconds(task: Task, folder: Path) -> float:
-    """The training time of a run that failed, as far as its record tells."""
-    if not is_run_folder(folder) or Run(folder).status.get("state") != "failed":
-        return 0.0
-    return ended_by_record(task, Run(folder), cached=False).seconds
-
-
-def note_failure(folder: Path, reason: str) -> None:
-    """Let the record of a run whose process has died say so."""
-    if not is_run_folder(folder) or Run(folder).state != "dead":
-        return
-    with contextlib.suppress(ApointError), RunWriter.open(folder) as writer:
-        writer.event("end", state="failed", reason=reason)
-        writer.status("failed", reason=reason)
+    step, total = whole(status.get("step")), whole(status.get("total_steps"))
+    return max(0.0, min(1.0, step / total)) if step is not None and total else 0.0

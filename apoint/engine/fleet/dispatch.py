@@ -2,7 +2,9 @@
 
 A group whose process died goes back to the front of the queue at once. If its process dies again, each of
 its replicas is put to the end and tried one last time with nothing else running, since memory may have been
-short or one of them may kill the others; after that it has failed. The fleet itself goes on.
+short or one of them may kill the others. A replica for which memory or open files were short is tried once
+more in the same way. After that, or where trying again cannot help, the fault stops the call: what a machine
+could not do says nothing about a recipe. So does an exception in the code that is trained.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from apoint.engine.failures import Failure
 from apoint.engine.fleet.backend import (
     Backend,
     Event,
@@ -23,12 +26,13 @@ from apoint.engine.fleet.backend import (
     GroupLost,
     GroupRefused,
     MemberEnded,
+    MemberFailed,
     Said,
     Stepped,
 )
-from apoint.engine.fleet.task import Group, Outcome, Task
+from apoint.engine.fleet.task import Group, Task
 from apoint.engine.signals import StopRequest
-from apoint.errors import ApointError, UsageError
+from apoint.errors import ApointError, FaultError, TrainingError, UsageError
 
 WAIT_SECONDS = 0.2
 BUSY_SECONDS = 1.0
@@ -47,8 +51,8 @@ class Listener:
     def paused(self, tasks: Iterable[Task]) -> None:
         """These tasks are not in training any more, and have not ended."""
 
-    def ended(self, task: Task, state: Outcome, reason: str) -> None:
-        """A task has ended."""
+    def ended(self, task: Task) -> None:
+        """A task has ended; its run folder says how."""
 
     def say(self, sentence: str) -> None:
         """A sentence for the user."""
@@ -84,7 +88,7 @@ class Dispatch:
         self._open: dict[int, dict[int, Task]] = {}
         self._deaths: Counter[int] = Counter()
         self._number = 1 + max((group.number for group in (*self._queue, *self._held)), default=0)
-        self._refusal: str | None = None
+        self._problem: ApointError | None = None
         self._signal = 0
         self._leaving = False
         self._held_at = time.monotonic()
@@ -94,6 +98,8 @@ class Dispatch:
 
         Raises:
             UsageError: A group was refused; the others have left a checkpoint.
+            FaultError: The machine failed a task; the same.
+            TrainingError: The code of a task raised an exception; the same.
         """
         self.backend.start(self._hear)
         try:
@@ -106,8 +112,8 @@ class Dispatch:
         except BaseException:
             self._abandon()
             raise
-        if self._refusal is not None:
-            raise UsageError(self._refusal)
+        if self._problem is not None:
+            raise self._problem
         return self._signal
 
     def _to_do(self) -> bool:
@@ -177,8 +183,10 @@ class Dispatch:
                         self.listener.stepped(self._open[number][member], step, total)
                 if self.backend.catches_signals:
                     self.listener.tick()
-            case MemberEnded(number, member, state, reason) if number in self._running:
-                self.listener.ended(self._open[number].pop(member), state, reason)
+            case MemberEnded(number, member, _) if number in self._running:
+                self.listener.ended(self._open[number].pop(member))
+            case MemberFailed(number, member, failure) if number in self._running:
+                self._failed(self._running[number], self._open[number].pop(member), failure)
             case GroupEnded() | GroupBusy() | GroupRefused() | GroupLeft() | GroupLost():
                 if event.group in self._running:
                     self._close(event)
@@ -194,8 +202,7 @@ class Dispatch:
             case GroupBusy():
                 self._held.append(self._again(group, tasks))
             case GroupRefused(_, sentence):
-                self._refusal = self._refusal or sentence
-                self._leave()
+                self._stop_for(UsageError(sentence))
             case GroupLeft(_, signal_number) if self.backend.catches_signals or self._leaving:
                 self._leave(signal_number)
             case GroupLeft(_, signal_number):
@@ -214,5 +221,33 @@ class Dispatch:
         elif deaths == 2:
             self._last.extend(replace(self._again(group, [task]), place=None) for task in tasks)
         else:
-            for task in tasks:
-                self.listener.ended(task, "failed", f"its process died {deaths} times; the last one {reason}")
+            cause = f"its process died {deaths} times; the last one {reason}"
+            self._stop_for(self._fault(group, tasks[0], cause))
+
+    def _failed(self, group: Group, task: Task, failure: Failure) -> None:
+        """A task could not be trained, for a reason that is no evidence."""
+        self.listener.paused([task])
+        self._deaths[id(task)] += 1
+        if failure.kind == "error":
+            name = task.folder(group.options.root).name
+            details = f"\n{failure.details}" if failure.details else ""
+            self._stop_for(TrainingError(f"{name} raised an exception: {failure.reason}{details}"))
+        elif failure.retry and self._deaths[id(task)] == 1:
+            self.listener.say(
+                f"{task.folder(group.options.root).name}: {failure.reason}; it is tried again alone"
+            )
+            self._last.append(replace(self._again(group, [task]), place=None))
+        else:
+            self._stop_for(self._fault(group, task, failure.reason))
+
+    def _fault(self, group: Group, task: Task, cause: str) -> FaultError:
+        name = task.folder(group.options.root).name
+        return FaultError(
+            f"{name} could not be trained: {cause}. This is a fault of the machine, and nothing is concluded "
+            "from it; once it is gone, the same command goes on from here"
+        )
+
+    def _stop_for(self, problem: ApointError) -> None:
+        """Let all that runs save a checkpoint, and raise the first problem then."""
+        self._problem = self._problem or problem
+        self._leave()

@@ -126,6 +126,10 @@ class Fleet:
         Args:
             tasks: What to train.
             on_end: Called with how a task ended, as soon as it has.
+
+        Raises:
+            TrainingError: The code of a task raised an exception.
+            FaultError: The machine failed: storage, memory, a lost process.
         """
         asked = list(tasks)
         unique = list({task.folder(self.options.root): task for task in asked}.values())
@@ -191,7 +195,12 @@ class Fleet:
                 call.take(standing.ended)
             else:
                 missing.append(task)
-                if standing.differences:
+                if standing.state == "damaged":
+                    self._tell(
+                        f"{folder} is damaged: {standing.differences[0]}. It is kept aside, under a name "
+                        "that ends in .old-1 or so, and trained again"
+                    )
+                elif standing.differences:
                     self._tell_of_other_key(standing.differences[0])
                 if standing.differences or anew:
                     recall.set_aside(task, standing)

@@ -16,26 +16,26 @@ from typing import Any
 
 from apoint.engine import environment
 from apoint.engine.api import Options, code_of, set_aside
-from apoint.engine.fleet.task import Ended, Task, silent
+from apoint.engine.fleet.task import Ended, Outcome, Task, silent
 from apoint.engine.replica import load_data, stream_seed
 from apoint.errors import StorageError, UsageError
 from apoint.store import Run
 from apoint.store.layout import LOCK, is_run_folder
-from apoint.store.lines import read_lines
 from apoint.store.lock import FileLock
+from apoint.store.seal import EVIDENCE
 
-ENDED = ("finished", "diverged")
 STACKED = "arithmetic"  # the part of a key that only runs trained in a stack have
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a task is: `new`, `begun`, `busy`, `ended`, or `foreign` if its folder has another key.
+    """How far a task is.
 
     Attributes:
-        state: One of these.
+        state: `new`, `begun`, `busy`, `ended`, `foreign` if its folder has another key, or `damaged` if its
+            record is not as it was written, or has no seal though it ended.
         ended: How it ended, if it has.
-        differences: In what its key differs, if it does.
+        differences: In what its key differs, if it does; what is wrong with it, if it is damaged.
         stacked: Whether it was trained in a stack; it cannot go on alone then, nor the other way round.
     """
 
@@ -92,10 +92,10 @@ class Recall:
         state = run.state
         if state == "running":
             return Standing("busy")
-        try:
-            before = run.env.get("key")
-        except StorageError as error:
-            return Standing("foreign", differences=(str(error),))
+        problems = run.problems() or (["it has no seal"] if state in ("unsealed", "unknown") else [])
+        if problems:
+            return Standing("damaged", differences=tuple(problems))
+        before = run.env.get("key")
         if not isinstance(before, dict):
             return Standing("foreign", differences=("there is no key in its env.json",))
         stacked = STACKED in before
@@ -103,7 +103,7 @@ class Recall:
         differing = environment.differences(before, self.key(task))
         if differing:
             return Standing("foreign", differences=tuple(differing))
-        if state not in ENDED:
+        if state not in EVIDENCE:
             return Standing("begun", stacked=stacked)
         return Standing("ended", ended_by_record(task, run, cached=True), stacked=stacked)
 
@@ -120,17 +120,9 @@ class Recall:
 
 
 def ended_by_record(task: Task, run: Run, cached: bool) -> Ended:
-    """How a task ended, as its run folder tells."""
-    status = run.status
-    state = status.get("state")
-    assert state in ("finished", "diverged", "failed"), f"{run.folder} is {state}"
-    return Ended(task, run.folder, state, str(status.get("reason") or ""), _seconds(run, status), cached)
-
-
-def _seconds(run: Run, status: dict[str, Any]) -> float:
-    """The training time: from the status, or else from the last row that was logged."""
-    seconds = status.get("seconds")
-    if not isinstance(seconds, int | float):
-        rows = read_lines(run.folder / "metrics.jsonl")[0]
-        seconds = rows[-1].get("seconds", 0.0) if rows else 0.0
-    return float(seconds)
+    """How a task ended, as the seal of its run tells."""
+    seal = run.seal
+    assert seal is not None, f"{run.folder} has no seal"
+    assert seal.is_evidence, f"{run.folder} is {seal.state}"
+    state: Outcome = "finished" if seal.state == "finished" else "diverged"
+    return Ended(task, run.folder, state, seal.reason, seal.seconds or 0.0, cached)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from apoint.engine.api import Options, run_folder
 from apoint.recipe import Document, Recipe
 
-Outcome = Literal["finished", "diverged", "failed"]
+Outcome = Literal["finished", "diverged"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Ended:
 
     Attributes:
         task: The task.
-        folder: Its run folder; of one that failed early there may be none.
-        state: `finished`, `diverged` or `failed`.
+        folder: Its run folder.
+        state: `finished` or `diverged`.
         reason: Why it did not finish, in a sentence; empty if it did.
         seconds: What its training took, of one core, as its record tells.
         cached: Whether it was there already.
@@ -77,7 +77,7 @@ class FleetMoment:
         done: Tasks that have ended, those from the cache included.
         total: Tasks in all.
         cached: Tasks that were there already.
-        failed: Tasks that failed.
+        failed: Tasks that diverged.
         running: Replicas in training just now.
         seconds: Since this call of `train` began.
         remaining_seconds: What is probably left; None while nobody can tell.

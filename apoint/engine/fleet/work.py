@@ -11,6 +11,7 @@ from typing import Any
 
 from apoint.data.loading import Kept, keeping
 from apoint.engine.api import Session
+from apoint.engine.failures import Failure, failure_of
 from apoint.engine.fleet.backend import (
     Event,
     GroupBegun,
@@ -19,17 +20,19 @@ from apoint.engine.fleet.backend import (
     GroupLeft,
     GroupRefused,
     MemberEnded,
+    MemberFailed,
     Report,
     Said,
     Stepped,
 )
-from apoint.engine.fleet.recall import ENDED, Recall
+from apoint.engine.fleet.recall import Recall
 from apoint.engine.fleet.task import Group
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import ApointError, DivergedError, StorageError, UsageError, first_line
+from apoint.errors import ApointError, DamagedError, DivergedError, StorageError, UsageError, first_line
 from apoint.store import Run
 from apoint.store.layout import LOCK, is_run_folder
 from apoint.store.lock import FileLock
+from apoint.store.seal import EVIDENCE
 
 Stacker = Callable[[Sequence[Session], Path, Callable[[Any], None], Callable[[str], None]], Any]
 STEPPED_SECONDS = 0.25
@@ -61,7 +64,7 @@ def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | Non
     except UsageError as error:
         ending = GroupRefused(group.number, str(error))
     except Exception as error:
-        work.fail(as_reason(error))
+        work.fail(failure_of(error))
     report(ending)
 
 
@@ -76,10 +79,10 @@ class _Work:
         """What is there; made when it is asked for first, since that can go wrong."""
         return Recall(self.group.options)
 
-    def fail(self, reason: str) -> None:
-        """Report that the members not yet reported have failed."""
+    def fail(self, failure: Failure) -> None:
+        """Report that the members not yet reported could not be trained."""
         for member in sorted(set(range(len(self.group.tasks))) - self._told):
-            self._ended(member, "failed", reason)
+            self._failed(member, failure)
 
     def run(self) -> None:
         """Train the members that have not ended; together if there are several, if that is possible."""
@@ -106,12 +109,16 @@ class _Work:
         if standing.state == "busy":
             raise _BusyError
         if standing.ended:
-            self._ended(member, standing.ended.state, standing.ended.reason)
+            self._ended(member, standing.ended.state)
         return standing.ended is not None
 
-    def _ended(self, member: int, state: Any, reason: str = "") -> None:
+    def _ended(self, member: int, state: Any) -> None:
         self._told.add(member)
-        self.report(MemberEnded(self.group.number, member, state, reason))
+        self.report(MemberEnded(self.group.number, member, state))
+
+    def _failed(self, member: int, failure: Failure) -> None:
+        self._told.add(member)
+        self.report(MemberFailed(self.group.number, member, failure))
 
     def _session(self, member: int) -> Session:
         task = self.group.tasks[member]
@@ -133,44 +140,68 @@ class _Work:
 
     def _together(self, members: list[int]) -> list[int]:
         """Train members in one computation; returns those that have to be trained alone after all."""
-        assert self.group.place is not None
-        sessions = [self._session(member) for member in members]
         try:
+            self._stack(members)
+        except DamagedError as error:
+            self._begin_anew(members, error)
+            self._stack(members)
+        self._check_data(members[0])
+        return [member for member in members if not self._has_ended(member)]
+
+    def _stack(self, members: list[int]) -> None:
+        assert self.group.place is not None
+        try:
+            sessions = [self._session(member) for member in members]
             stack = self.stacker or stacker_of_the_engine()
             stack(sessions, self.group.place, self._watch(tuple(members)), self._say)
         except (TrainingInterruptedError, UsageError) as error:
             raise self._busy_or(error, members) from None
+        except StorageError:  # one after the other would end the same way
+            raise
         except Exception as error:
             reason = getattr(error, "reason", as_reason(error))
             self._say(f"fleet: not stacked, but one after the other, because {reason}")
-        self._check_data(members[0])
-        return [member for member in members if not self._has_ended(member)]
+
+    def _begin_anew(self, members: list[int], error: DamagedError) -> None:
+        """Set aside what members that have not ended had come to, since a record of it is damaged."""
+        self._say(f"{error}. It is kept aside and trained again")
+        if self.group.place is not None:
+            shutil.rmtree(self.group.place, ignore_errors=True)
+        for member in members:
+            task = self.group.tasks[member]
+            standing = self.recall.standing(task)
+            if standing.state in ("begun", "damaged"):
+                self.recall.set_aside(task, standing)
 
     def _has_ended(self, member: int) -> bool:
         folder = self._folder(member)
-        if not is_run_folder(folder) or Run(folder).state not in ENDED:
+        if not is_run_folder(folder) or Run(folder).state not in EVIDENCE:
             return False
-        run = Run(folder)
-        self._ended(member, run.state, str(run.status.get("reason") or ""))
+        self._ended(member, Run(folder).state)
         return True
 
     # -- alone ---------------------------------------------------------------------------------------------
 
     def _alone(self, member: int) -> None:
-        state, reason = "finished", ""
         self._leave_stack(member)
         try:
-            self._session(member).run(self._watch((member,)))
+            try:
+                self._session(member).run(self._watch((member,)))
+            except DamagedError as error:
+                self._begin_anew([member], error)
+                self._session(member).run(self._watch((member,)))
         except TrainingInterruptedError:
             raise
-        except DivergedError as error:
-            state, reason = "diverged", str(error)
+        except DivergedError:
+            self._check_data(member)
+            self._ended(member, "diverged")
         except UsageError as error:
             raise self._busy_or(error, [member]) from None
         except Exception as error:
-            state, reason = "failed", as_reason(error)
-        self._check_data(member)
-        self._ended(member, state, reason)
+            self._failed(member, failure_of(error))
+        else:
+            self._check_data(member)
+            self._ended(member, "finished")
 
     def _leave_stack(self, member: int) -> None:
         """Set a run aside that was begun in a stack: it cannot go on alone."""

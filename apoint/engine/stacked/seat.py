@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from apoint.engine.loop import Cadence, Progress, Trainer
 from apoint.engine.replica import Replica
@@ -56,15 +58,19 @@ class Seat(Trainer):
         """Say that the run is alive."""
         self.writer.heartbeat(self.progress.step, self.total_steps)
 
-    def resume(self, progress: Progress) -> None:
-        """Go on from a progress that a checkpoint of the stack kept."""
-        self.progress = progress
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint of the stack keeps of this replica besides its tensors."""
+        return {"progress": asdict(self.progress), "record": self.writer.mark()}
+
+    def resume(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what a checkpoint of the stack kept."""
+        self.progress = Progress(**kept["progress"])
+        self.writer.rewind(kept["record"])
 
     def close(self, state: str, reason: str = "") -> None:
         """Leave a status that says how it ended, and let go of the folder."""
         step, total = self.progress.step, self.total_steps
         self.ending = state, reason
-        self.writer.event("end", state=state, step=step, reason=reason)
-        self.writer.sync()
-        self.writer.status(state, step=step, total_steps=total, reason=reason)
+        seconds = self.progress.seconds
+        self.writer.status(state, step=step, total_steps=total, reason=reason, seconds=seconds)
         self.writer.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 
 from apoint.data import Data
 from apoint.engine import checkpoint, environment
-from apoint.engine.api import Session, record_end
+from apoint.engine.api import Session
 from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.checkpoint import Checkpoint
 from apoint.engine.replica import Replica, borrowed_randomness, rehearse
@@ -23,7 +23,7 @@ from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stacked.seat import Seat
 from apoint.engine.stacked.stack import Stack
 from apoint.engine.stacked.trainer import StackMoment, StackTrainer
-from apoint.errors import ApointError, StorageError, UsageError
+from apoint.errors import ApointError, DamagedError, UsageError
 from apoint.store import Run, RunWriter
 
 ARITHMETIC = {"arithmetic": "stacked"}
@@ -143,12 +143,9 @@ def _finished(member: _Member) -> Outcome | None:
             f"{session.folder} holds a run under another key: {'; '.join(member.differing)}. Train anew with "
             "--fresh (the old folder is kept aside), or go on all the same with --inexact"
         )
-    if Run(session.folder).state == "finished":
-        return Outcome(Run(session.folder), "finished", cached=True)
-    if end := session.unrecorded_end():
-        with RunWriter.open(session.folder) as writer:
-            record_end(writer, end)
-        return Outcome(Run(session.folder), end["state"], end.get("reason", ""), cached=True)
+    seal = Run(session.folder).seal
+    if seal is not None and seal.is_evidence:
+        return Outcome(Run(session.folder), seal.state, seal.reason, cached=True)
     if "arithmetic" not in session.earlier_key:
         raise CannotStackError(f"{member.name} was begun alone, and has to go on alone")
     return None
@@ -173,8 +170,10 @@ class _Group:
         waiting = [by_name[name] for name in names if name in by_name]
         if waiting:
             endings = self._train(waiting, saved)
+        left = saved.state["left"] if saved is not None else {}
         for member in members:
-            _close_again(member, *endings[member.name])
+            if member.name in left:
+                _close_again(member, left[member.name], *endings[member.name])
         return endings
 
     def _saved(self, members: Sequence[_Member]) -> Checkpoint | None:
@@ -188,7 +187,7 @@ class _Group:
         known = {*saved.state["present"], *saved.state["endings"]}
         strange = [member.name for member in members if member.name not in known]
         if strange:
-            raise StorageError(f"{self.folder} holds the checkpoint of a stack without {strange[0]}")
+            raise DamagedError(f"{self.folder} holds the checkpoint of a stack without {strange[0]}")
         return saved
 
     def _train(self, waiting: Sequence[_Member], saved: Checkpoint | None) -> Endings:
@@ -201,6 +200,9 @@ class _Group:
             if saved is not None:
                 trainer.restore(_of(saved, [member.name for member in waiting]))
                 self.say(f"going on from step {saved.step} of {trainer.total_steps}, {len(seats)} replicas")
+            else:
+                for seat in seats:
+                    seat.writer.rewind({})
             for member, seat in zip(waiting, seats, strict=True):
                 _announce(member, seat, resumed=saved is not None)
             _to_the_end(trainer)
@@ -249,10 +251,12 @@ def _to_the_end(trainer: StackTrainer) -> None:
         raise
 
 
-def _close_again(member: _Member, state: str, reason: str) -> None:
+def _close_again(member: _Member, kept: Mapping[str, Any], state: str, reason: str) -> None:
     """Close the record of a replica that had left its stack when the process was killed before it said so."""
     if Run(member.session.folder).state == state:
         return
+    progress = kept["progress"]
     with RunWriter.open(member.session.folder) as writer:
-        writer.event("end", state=state, reason=reason)
-        writer.status(state, reason=reason)
+        writer.rewind(kept["record"])
+        total, seconds = member.replica.horizon.total_steps, progress["seconds"]
+        writer.status(state, step=progress["step"], total_steps=total, reason=reason, seconds=seconds)

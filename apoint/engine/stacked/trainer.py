@@ -10,19 +10,19 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
-from apoint.engine.loop import Moment, Progress
+from apoint.engine.loop import Moment
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.stacked.measure import stacked_evaluate
 from apoint.engine.stacked.seat import Seat
 from apoint.engine.stacked.stack import Stack
 from apoint.engine.stacked.step import stacked_step
-from apoint.errors import StorageError
+from apoint.errors import DamagedError, StorageError
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,8 @@ class StackTrainer:
             path = checkpoint.save(
                 self.folder, Checkpoint(self.step, self.stack.state(), self._plain_state())
             )
+        except DamagedError:
+            raise
         except StorageError as error:
             self.say(f"could not save a checkpoint: {error}. Training goes on; the previous one is kept")
             for seat in self.present:
@@ -218,8 +220,11 @@ class StackTrainer:
         self._saved_at = time.monotonic()
 
     def _plain_state(self) -> dict[str, Any]:
-        present = {seat.folder.name: asdict(seat.progress) for seat in self.present}
-        return {"seconds": self.seconds, "present": present, "endings": self.endings}
+        here = self.present
+        present = {seat.folder.name: seat.kept() for seat in here}
+        leaving = [seat for seat in self.seats if seat.ending is None and seat not in here]
+        left = {seat.folder.name: seat.kept() for seat in leaving}
+        return {"seconds": self.seconds, "present": present, "left": left, "endings": self.endings}
 
     def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint in which those present are the members of this stack, in the same order."""
@@ -228,7 +233,7 @@ class StackTrainer:
         self.step, self.seconds = saved.step, saved.state["seconds"]
         self.endings = {name: (state, reason) for name, (state, reason) in saved.state["endings"].items()}
         for seat in self.seats:
-            seat.resume(Progress(**saved.state["present"][seat.folder.name]))
+            seat.resume(saved.state["present"][seat.folder.name])
         self._saved_step = self.step
 
 

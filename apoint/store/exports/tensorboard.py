@@ -46,20 +46,24 @@ def to_tensorboard(runs: Sequence[Run], path: str | os.PathLike[str], force: boo
 
 def _file_name(metrics: Metrics) -> str:
     """The same name for the same run, so that exporting it again cannot show it twice."""
-    return f"events.out.tfevents.{int(_time(metrics[0]) if metrics else 0):010d}.apoint"
+    return f"events.out.tfevents.{int(_began(metrics)):010d}.apoint"
+
+
+def _began(metrics: Metrics) -> float:
+    first = next(iter(metrics), None)
+    return _time(first) if first else 0.0
 
 
 def _time(row: dict[str, Any]) -> float:
     when = row.get("time")
-    return float(when) if isinstance(when, int | float) else 0.0
+    return float(when) if isinstance(when, int | float) and 0 <= when < 1e12 else 0.0
 
 
 def _events(metrics: Metrics) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    began = _time(metrics[0]) if metrics else 0.0
-    yield Event(wall_time=began, file_version="brain.Event:2")
+    yield Event(wall_time=_began(metrics), file_version="brain.Event:2")
     for row in metrics:
         values = [
             Summary.Value(tag=f"{row['split']}_{name}", simple_value=float(value))

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from apoint.errors import StorageError
-from apoint.store.faults import storage_errors
+from apoint.opening import open_regular
 from apoint.store.files import new_file
 from apoint.store.manifest import checkpoint_folders, read_manifest, sound_checkpoints
 from apoint.store.run import Run
@@ -27,7 +27,8 @@ def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -
         path: The file to write.
         force: Whether an existing file may be replaced.
     """
-    for checkpoint in sound_checkpoints(run.folder):
+    sealed = run.seal.checkpoints if run.seal else None
+    for checkpoint in sound_checkpoints(run.folder, sealed):
         facts = read_manifest(checkpoint).get(MODEL)
         if facts is not None:
             _copy(checkpoint / MODEL, Path(path), facts["sha256"], force)
@@ -40,7 +41,7 @@ def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -
 def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
     """Copy a file and check the bytes that were copied, not those that were there before."""
     digest = hashlib.sha256()
-    with new_file(target, force) as stream, storage_errors(source, "read"), open(source, "rb") as original:
+    with new_file(target, force) as stream, open_regular(source, follow_links=False) as original:
         while chunk := original.read(_CHUNK):
             digest.update(chunk)
             stream.write(chunk)

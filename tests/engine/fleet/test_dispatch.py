@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apoint.engine import Options
+from apoint.engine.failures import Failure
 from apoint.engine.fleet import Group
 from apoint.engine.fleet import dispatch as dispatching
 from apoint.engine.fleet.backend import (
@@ -21,11 +22,12 @@ from apoint.engine.fleet.backend import (
     GroupLost,
     GroupRefused,
     MemberEnded,
+    MemberFailed,
     Report,
 )
 from apoint.engine.fleet.dispatch import Dispatch, Listener
 from apoint.engine.signals import StopRequest
-from apoint.errors import UsageError
+from apoint.errors import FaultError, TrainingError, UsageError
 
 
 class Scripted:
@@ -56,7 +58,7 @@ class Scripted:
             self.events.extend([GroupBegun(group.number), *finished, how])
         if self.events:
             event = self.events.popleft()
-            if not isinstance(event, GroupBegun | MemberEnded):
+            if not isinstance(event, GroupBegun | MemberEnded | MemberFailed):
                 self.running.popleft()
             self.report(event)
 
@@ -72,14 +74,18 @@ class Scripted:
 
 class Notes(Listener):
     def __init__(self) -> None:
-        self.results: list[tuple[Any, str, str]] = []
+        self.results: list[Any] = []
+        self.said: list[str] = []
 
-    def ended(self, task: Any, state: Any, reason: str) -> None:
-        self.results.append((task, state, reason))
+    def ended(self, task: Any) -> None:
+        self.results.append(task)
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
 
 
 def tasks_named(*names: str) -> tuple[Any, ...]:
-    return tuple(SimpleNamespace(name=name) for name in names)
+    return tuple(SimpleNamespace(name=name, folder=lambda root, name=name: root / name) for name in names)
 
 
 def grouped(*sizes: int) -> list[Group]:
@@ -118,36 +124,90 @@ def test_every_task_ends_once_however_workers_die(
         return finish(group)
 
     groups = grouped(*sizes)
-    backend = Scripted(capacity, script)
-    notes, signal_number = run(groups, backend)
-    assert signal_number == 0
-    assert sorted(task.name for task, _, _ in notes.results) == sorted(
-        t.name for g in groups for t in g.tasks
-    )
+    backend, notes = Scripted(capacity, script), Notes()
+    fault = None
+    try:
+        assert Dispatch(backend, groups, [], notes, lambda tasks: tasks).run(StopRequest()) == 0
+    except FaultError as error:
+        fault = error
     tries = Counter(task.name for tasks, _ in backend.seen for task in tasks)
-    for task, state, reason in notes.results:
-        assert 1 <= tries[task.name] <= 3
-        assert (state == "failed") <= (tries[task.name] == 3)
-        assert (state == "failed") == ("died 3 times" in reason)
+    names = [task.name for task in notes.results]
+    every = {task.name for group in groups for task in group.tasks}
+    assert len(set(names)) == len(names), "nothing ends twice"
+    assert all(1 <= number <= 3 for number in tries.values())
+    assert (set(names) == every) == (fault is None)
+    if fault is not None:
+        assert 3 in tries.values()
+        assert "died 3 times" in str(fault)
 
 
 def test_a_lost_group_goes_first_and_then_alone() -> None:
     def script(group: Group) -> tuple[range, Any]:
-        if any(task.name == "0.1" for task in group.tasks):
+        if any(task.name == "0.2" for task in group.tasks):
             return range(0), GroupLost(group.number, "was ended by SIGKILL")
         return finish(group)
 
     groups = grouped(3, 1, 1, 1)
-    backend = Scripted(2, script)
-    notes, _ = run(groups, backend)
+    backend, notes = Scripted(2, script), Notes()
+    sentence = r"^0\.2 could not be trained: its process died 3 times; the last one was"
+    with pytest.raises(FaultError, match=sentence):
+        Dispatch(backend, groups, [], notes, lambda tasks: tasks).run(StopRequest())
     order = [[task.name for task in tasks] for tasks, _ in backend.seen]
     assert order[0] == ["0.0", "0.1", "0.2"]
     assert ["0.0", "0.1", "0.2"] in order[1:3], "it is tried again before the others"
     assert order[-3:] == [["0.0"], ["0.1"], ["0.2"]], "and at last one by one"
     assert [running for _, running in backend.seen[-3:]] == [1, 1, 1], "with nothing else running"
-    states = {task.name: state for task, state, _ in notes.results}
-    assert states == {"0.0": "finished", "0.1": "failed", "0.2": "finished", "1.0": "finished",
-                      "2.0": "finished", "3.0": "finished"}  # fmt: skip
+    assert sorted(task.name for task in notes.results) == ["0.0", "0.1", "1.0", "2.0", "3.0"]
+
+
+FULL = Failure("fault", "cannot write metrics.jsonl: the disk is full")
+SHORT = Failure("fault", "MemoryError", retry=True)
+WRONG = Failure("error", "ValueError: no", details='  File "net.py", line 3, in forward')
+
+
+def failing(failure: Failure, how_often: int) -> tuple[Scripted, Notes]:
+    """A backend in which the second of four tasks fails so often."""
+    left = iter(range(how_often))
+
+    class Failing(Scripted):
+        def wait(self, seconds: float) -> None:
+            group = self.running[0] if self.running else None
+            if group and not self.events and group.tasks[0].name == "1.0" and next(left, None) is not None:
+                self.events.extend([MemberFailed(group.number, 0, failure), GroupEnded(group.number)])
+            super().wait(seconds)
+
+    return Failing(1, finish), Notes()
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "sentence"),
+    [
+        (
+            FULL,
+            FaultError,
+            r"^1\.0 could not be trained: cannot write metrics\.jsonl: the disk is full\.",
+        ),
+        (SHORT, FaultError, r"^1\.0 could not be trained: MemoryError"),
+        (WRONG, TrainingError, r"^1\.0 raised an exception: ValueError: no\n  File"),
+    ],
+)
+def test_what_is_no_evidence_stops_everything(
+    failure: Failure, error: type[Exception], sentence: str
+) -> None:
+    backend, notes = failing(failure, 9)
+    with pytest.raises(error, match=sentence):
+        Dispatch(backend, grouped(1, 1, 1, 1), [], notes, lambda tasks: tasks).run(StopRequest())
+    assert backend.interrupted == 1
+    assert "1.0" not in [task.name for task in notes.results]
+    tried = [tasks[0].name for tasks, _ in backend.seen].count("1.0")
+    assert tried == (2 if failure.retry else 1), "only what can help is tried again"
+
+
+def test_what_was_short_of_memory_is_tried_again_alone_and_said() -> None:
+    backend, notes = failing(SHORT, 1)
+    Dispatch(backend, grouped(1, 1, 1, 1), [], notes, lambda tasks: tasks).run(StopRequest())
+    assert [task.name for task in notes.results] == ["0.0", "2.0", "3.0", "1.0"]
+    assert notes.said == ["1.0: MemoryError; it is tried again alone"]
 
 
 def test_a_refusal_stops_everything_and_is_raised() -> None:
@@ -173,7 +233,7 @@ def test_a_busy_group_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
     groups = grouped(2, 1)
     notes, _ = run(groups, Scripted(1, script), look_again=lambda tasks: next(answers, tasks[1:]))
-    assert [task.name for task, _, _ in notes.results] == ["1.0", "0.1"], "one of the two had ended elsewhere"
+    assert [task.name for task in notes.results] == ["1.0", "0.1"], "one of the two had ended elsewhere"
 
 
 def test_a_stop_request_lets_all_leave() -> None:
@@ -194,7 +254,7 @@ def test_a_stop_request_lets_all_leave() -> None:
 
 def test_an_error_of_the_caller_leaves_nothing_running() -> None:
     class Broken(Notes):
-        def ended(self, task: Any, state: Any, reason: str) -> None:
+        def ended(self, task: Any) -> None:
             raise KeyError("on_end")
 
     backend = Scripted(2, finish)
@@ -230,7 +290,7 @@ def test_a_group_that_leaves_unasked_is_tried_again() -> None:
 
     notes, signal_number = run(grouped(1), Scripted(1, script))
     assert signal_number == 0
-    assert [state for _, state, _ in notes.results] == ["finished"]
+    assert len(notes.results) == 1
 
 
 def test_here_a_signal_to_the_group_is_a_signal_to_the_fleet() -> None:

@@ -19,7 +19,7 @@ from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task
 from apoint.engine.fleet.pool import Member, Pool, manner_of_death
 from apoint.engine.fleet.worker import Ready
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import ApointError, UsageError
+from apoint.errors import ApointError, FaultError, TrainingError, UsageError
 from apoint.store import Run
 from tests.engine.fleet.common import TINY, disagreement, ends, tasks_of
 from tests.engine.fleet.conftest import Crew
@@ -121,27 +121,31 @@ def deadly(folder: Path, how: str, seed: int = 0) -> Task:
     return task
 
 
-def test_a_replica_that_kills_its_process_fails_and_the_others_do_not(crew: Crew, tmp_path: Path) -> None:
-    tasks = [
-        deadly(tmp_path, "memory"),
-        *tasks_of(TINY, (0, 1)),
-        deadly(tmp_path, "error"),
-        *tasks_of(TINY, (2,)),
-    ]
-    memory, *tiny, error, last = crew.at(tmp_path / "runs", options=OFTEN).train(tasks)
-    assert [ended.state for ended in (*tiny, last)] == ["finished"] * 3
-    assert memory.state == error.state == "failed"
-    assert memory.reason == (
-        "its process died 3 times; the last one was ended by SIGKILL, perhaps because the machine ran out of "
-        "memory"
+def test_a_replica_that_kills_its_process_is_a_fault_and_no_evidence(crew: Crew, tmp_path: Path) -> None:
+    tasks = [deadly(tmp_path, "memory"), *tasks_of(TINY, (0, 1, 2))]
+    ended: list[Ended] = []
+    sentence = (
+        r"^memory-\w+-s0 could not be trained: its process died 3 times; the last one was ended by SIGKILL, "
+        r"perhaps because the machine ran out of memory\. This is a fault of the machine, and nothing"
     )
-    assert error.reason == "ValueError: the eighth step is not for me"
-    for ended in (memory, error):
-        assert Run(ended.folder).state == "failed"
-        assert Run(ended.folder).status["reason"] == ended.reason
-        assert ends(ended.folder) == ["failed"], "a plain error is not tried again"
-    started = [event["kind"] for event in Run(memory.folder).events if event["kind"] in ("start", "resume")]
+    with pytest.raises(FaultError, match=sentence):
+        crew.at(tmp_path / "runs", options=OFTEN).train(tasks, ended.append)
+    assert [one.state for one in ended] == ["finished"] * 3, "the others come first"
+    folder = tasks[0].folder(tmp_path / "runs")
+    assert Run(folder).state == "dead"
+    started = [event["kind"] for event in Run(folder).events if event["kind"] in ("start", "resume")]
     assert started == ["start", "resume", "resume"], "it goes on from its checkpoint each time"
+
+
+def test_an_exception_in_the_users_code_is_an_error_and_no_evidence(crew: Crew, tmp_path: Path) -> None:
+    sentence = (
+        r"(?s)^error-\w+-s0 raised an exception: ValueError: the eighth step is not for me"
+        r'.*net\.py", line \d+, in forward.*raise ValueError'
+    )
+    with pytest.raises(TrainingError, match=sentence):
+        crew.at(tmp_path / "runs", options=OFTEN).train([deadly(tmp_path, "error")])
+    run = Run(deadly(tmp_path, "error").folder(tmp_path / "runs"))
+    assert (run.state, run.status["reason"]) == ("failed", "ValueError: the eighth step is not for me")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from apoint.store import Run
 from apoint.store.lock import FileLock
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 from tests.engine.harness import RECIPES, start
+from tests.sealing import edit_in_run
 
 
 def loop(root: Path, said: list[str] | None = None, **settings: Any) -> Fleet:
@@ -76,9 +79,8 @@ def test_hundreds_are_looked_up_in_a_second_or_two(tmp_path: Path) -> None:
         for each in tasks[1:]:  # made by hand: as many folders as a long comparison leaves
             folder = each.folder(tmp_path)
             folder.mkdir()
-            for name in ("recipe.yaml", "resolved.yaml", "status.json", "metrics.jsonl", "events.jsonl"):
-                (folder / name).write_bytes((ended.folder / name).read_bytes())
-            (folder / "env.json").write_text(json.dumps({**Run(ended.folder).env, "key": recall.key(each)}))
+            shutil.copytree(ended.folder, folder, dirs_exist_ok=True)
+            edit_in_run(folder, "env.json", partial(dict.update, key=recall.key(each)))
     begin = time.perf_counter()
     results = loop(tmp_path).train(tasks)
     seconds = time.perf_counter() - begin
@@ -90,7 +92,7 @@ def test_another_key_is_set_aside_and_said_once(tmp_path: Path) -> None:
     tasks = tasks_of(TINY, range(3))
     first = loop(tmp_path).train(tasks)
     for ended in first[:2]:
-        rewrite(ended.folder, "env.json", lambda env: env["key"].update(torch="1.0"))
+        edit_in_run(ended.folder, "env.json", lambda env: env["key"].update(torch="1.0"))
     said: list[str] = []
     again = loop(tmp_path, said).train(tasks)
     assert [ended.cached for ended in again] == [False, False, True]
@@ -109,7 +111,7 @@ def test_another_key_is_set_aside_and_said_once(tmp_path: Path) -> None:
 def test_every_part_of_the_key_counts(part: str, tmp_path: Path) -> None:
     tasks = tasks_of(TINY, [0], {"epochs": 0.2})
     (ended,) = loop(tmp_path).train(tasks)
-    rewrite(ended.folder, "env.json", lambda env: env["key"].update({part: "other"}))
+    edit_in_run(ended.folder, "env.json", lambda env: env["key"].update({part: "other"}))
     assert Recall(Options(runs_root=tmp_path, threads=1)).standing(tasks[0]).state == "foreign"
 
 
@@ -182,18 +184,63 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert "resume" in [event["kind"] for event in Run(ended.folder).events]
 
 
-def test_a_process_that_died_before_it_could_say_finished(tmp_path: Path) -> None:
-    """Killed between the last event and the status: the replica is not finished a second time."""
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_process_that_died_before_it_could_say_finished(tmp_path: Path, sealed: bool) -> None:
+    """Killed before or after the seal: what is sealed is taken, what is not goes on from its checkpoint."""
     tasks = [*tasks_of(TINY, [0]), *tasks_of(TINY, [1], DIVERGING)]
     first = loop(tmp_path).train(tasks)
     gone = {"state": "running", "pid": 2**22 + 1, "pid_start": 1}
     for ended in first:
         rewrite(ended.folder, "status.json", lambda status: status.update(gone))
-        assert Run(ended.folder).state == "dead"
+        if not sealed:
+            (ended.folder / "seal.json").unlink()
+        assert Run(ended.folder).state == (ended.state if sealed else "dead")
     again = loop(tmp_path).train(tasks)
-    assert [ended.state for ended in again] == ["finished", "diverged"]
+    assert [(ended.state, ended.cached) for ended in again] == [("finished", sealed), ("diverged", sealed)]
     assert [ends(ended.folder) for ended in again] == [["finished"], ["diverged"]]
     assert [ended.reason for ended in again] == [ended.reason for ended in first]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def lose_a_row(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def disguise(folder: Path) -> None:
+    """Change a row, remove the seal, and let the run look as if it had only been interrupted."""
+    flip(folder / "metrics.jsonl")
+    (folder / "seal.json").unlink()
+    (folder / "status.json").write_text('{"state": "interrupted"}')
+
+
+DAMAGE = {
+    "a digit": lambda folder: flip(folder / "metrics.jsonl"),
+    "a row": lambda folder: lose_a_row(folder / "metrics.jsonl"),
+    "the environment": lambda folder: flip(folder / "env.json"),
+    "the seal": lambda folder: flip(folder / "seal.json"),
+    "no seal": lambda folder: (folder / "seal.json").unlink(),
+    "no metrics": lambda folder: (folder / "metrics.jsonl").unlink(),
+    "disguised": disguise,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_replica_is_set_aside_aloud_and_trained_again(tmp_path: Path, how: str) -> None:
+    tasks = tasks_of(TINY, range(2))
+    first = loop(tmp_path).train(tasks)
+    before = [Run(ended.folder).result("test_accuracy") for ended in first]
+    DAMAGE[how](first[1].folder)
+    said: list[str] = []
+    again = loop(tmp_path, said).train(tasks)
+    assert [ended.cached for ended in again] == [True, False]
+    assert [Run(ended.folder).result("test_accuracy") for ended in again] == before
+    assert any(first[1].folder.name in sentence and "trained again" in sentence for sentence in said), said
+    assert first[1].folder.with_name(f"{first[1].folder.name}.old-1").exists()
 
 
 def test_a_run_that_another_process_trains_is_waited_for(tmp_path: Path) -> None:
