@@ -32,6 +32,7 @@ class Pair:
         failed: Which replicas did not finish.
         capped: Which values are the declared value of a replica that failed or ended worse.
         runs: The names of the run folders; empty where they are not known.
+        reasons: Why the replicas failed; empty where they did not.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Pair:
     failed: tuple[bool, bool] = (False, False)
     capped: tuple[bool, bool] = (False, False)
     runs: tuple[str, str] = ("", "")
+    reasons: tuple[str, str] = ("", "")
 
     @property
     def name(self) -> str:
@@ -62,7 +64,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ArmRecord:
-    """One recipe of the comparison and its runs, in the order of seeds."""
+    """One recipe of the comparison and its runs, in the order of seeds; why those failed that did."""
 
     name: str
     recipe: str = ""
@@ -70,6 +72,7 @@ class ArmRecord:
     runs: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     core_seconds: float = math.nan
+    reasons: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, content: Json, name: str) -> ArmRecord:
@@ -81,6 +84,7 @@ class ArmRecord:
             runs=fields.texts(content.get("runs")),
             states=fields.texts(content.get("states")),
             core_seconds=fields.number(content.get("core_seconds")),
+            reasons=fields.texts(content.get("reasons")),
         )
 
 
@@ -175,6 +179,7 @@ class ComparisonRecord:
             failed=(self._has_failed(states[0], capped[0]), self._has_failed(states[1], capped[1])),
             capped=capped,
             runs=(_at(arms[0].runs, place), _at(arms[1].runs, place)),
+            reasons=(_at(arms[0].reasons, place), _at(arms[1].reasons, place)),
         )
 
     def _has_failed(self, state: str, capped: bool) -> bool:

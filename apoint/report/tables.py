@@ -191,14 +191,23 @@ def pairs_table(record: ComparisonRecord, beside: Path | None) -> Markup | None:
 def _pair_row(record: ComparisonRecord, pair: Pair, beside: Path | None) -> list[object]:
     digits = digits_of(record)
     values = [
-        join(digits.plain(value), element("small", state) if state not in ("", "finished") else None)
-        for value, state in zip((pair.baseline, pair.candidate), pair.states, strict=True)
+        join(digits.plain(value), _failed(state, reason))
+        for value, state, reason in zip(
+            (pair.baseline, pair.candidate), pair.states, pair.reasons, strict=True
+        )
     ]
     seed = str(pair.number if pair.seed is None else pair.seed)
     links: list[object] = []
     for name in filter(None, pair.runs):
         links += [_run_link(record, name, beside), element("br")]
     return [seed, *values, digits.signed(pair.difference), links[:-1]]
+
+
+def _failed(state: str, reason: str) -> Markup | None:
+    """How a replica that did not finish ended, and why."""
+    if state in ("", "finished"):
+        return None
+    return element("small", f"{state}: {reason}" if reason else state)
 
 
 def _run_link(record: ComparisonRecord, name: str, beside: Path | None) -> Markup:

@@ -251,7 +251,7 @@ class Comparison:
         plan = self.declaration
         pairs = min(len(kept.values) for kept in self._records)
         assert plan.margin is not None
-        self.verdict = decide(
+        verdict = decide(
             self._records[0].values[:pairs],
             self._records[1].values[:pairs],
             plan.margin,
@@ -264,6 +264,8 @@ class Comparison:
             cap=plan.cap["value"],
             exploratory=tuple(self.exploratory),
         )
+        reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
+        self.verdict = replace(verdict, failure_reasons=tuple(reasons))
         self._keep("running")
         if self.verdict.outcome == "undecided":
             effect, (lower, upper) = self.verdict.effect, self.verdict.interval

@@ -348,8 +348,8 @@ class Improver:
         write_sealed(self.folder / DECLARATION, self.declared.to_dict())
         write_atomically(self.folder / "base.yaml", to_yaml(self.base.recipe))
 
-    def _keep(self, state: str) -> dict[str, Any]:
-        result = self._result(state)
+    def _keep(self, state: str, improved: str = "") -> dict[str, Any]:
+        result = {**self._result(state), "improved": improved}
         write_sealed(self.folder / RESULT, result)
         return result
 
@@ -357,7 +357,7 @@ class Improver:
         header = self._header()
         recipe, text = written_recipe(self.document, self.kept.changes, header)
         write_atomically(self.folder / IMPROVED, text)
-        result = self._keep("finished")
+        result = self._keep("finished", text)
         return Improvement(recipe, self.kept.changes, self.verdict, result, self.folder, text)
 
     def _result(self, state: str) -> dict[str, Any]:

@@ -43,6 +43,14 @@ class ArmRecord:
     core_seconds: float = 0.0
     from_cache: int = 0
 
+    def failure_reasons(self, seeds: Sequence[int]) -> list[str]:
+        """Why replicas did not finish, a phrase for each."""
+        return [
+            f"{self.arm.name}, seed {seed}: {reason or state}"
+            for seed, state, reason in zip(seeds, self.states, self.reasons, strict=False)
+            if state != "finished"
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         recipe = self.arm.recipe
         return {

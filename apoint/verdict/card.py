@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 LABEL = 21
 DRAWN = 72
+MOST_REASONS = 4
 
 
 # -- numbers --------------------------------------------------------------------------------------------
@@ -134,6 +135,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("sign-flip test", _sign_flip(verdict)),
         ("correlation", _correlation(verdict.correlation)),
         ("failed replicas", _failures(verdict)),
+        *_reasons(verdict),
         ("skewness", verdict.switch_reason),
         ("to settle it", _settling(verdict)),
         *(("exploratory", text) for text in verdict.exploratory),
@@ -187,6 +189,14 @@ def _failures(verdict: Verdict) -> str:
         f"baseline {found.baseline}, candidate {found.candidate} of {verdict.pairs} each, counted as "
         f"{found.cap:.4g}; McNemar's test for a difference in failures: p = {found.p:.2g}"
     )
+
+
+def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
+    """Why replicas have no number, the first few."""
+    shown = verdict.failure_reasons[:MOST_REASONS]
+    more = len(verdict.failure_reasons) - len(shown)
+    lines = [*shown, *([f"and {more} more"] if more else [])]
+    return list(zip(["why they failed", *[""] * len(lines)], lines, strict=False))
 
 
 def _settling(verdict: Verdict) -> str:

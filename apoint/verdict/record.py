@@ -80,6 +80,7 @@ class Verdict:
     exploratory: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
+    failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
 
     @property
     def sentence(self) -> str:
@@ -113,7 +114,7 @@ class Verdict:
             ) from None
 
 
-_TEXTS = ("outcome", "metric", "switch_reason", "rule", "exploratory", "notes")
+_TEXTS = ("outcome", "metric", "switch_reason", "rule", "exploratory", "notes", "failure_reasons")
 
 
 def _read(name: str, value: Any) -> Any:

@@ -6,7 +6,6 @@ the closed forms of `apoint.verdict`'s companions, so that the report is tested 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from apoint.store import RunWriter, strict_json
+from apoint.store import RunWriter
+from apoint.store.sealed import read_sealed, write_sealed
 from apoint.verdict import (
     anytime_multiplier,
     interquartile_mean,
@@ -121,22 +121,19 @@ def build(case: Case, root: Path, fingerprint: str = "3f2a1b") -> Path:
     declaration = _declaration(case)
     verdict = _verdict(case, numbers)
     result = _result(case, declaration, verdict, arms)
-    (folder / "declaration.json").write_text(strict_json(declaration, indented=True))
-    rows = [strict_json({**look, "time": 1.8e9 + 60 * place}) for place, look in enumerate(verdict["looks"])]
-    (folder / "looks.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    (folder / "result.json").write_text(strict_json(result, indented=True))
+    write_sealed(folder / "declaration.json", declaration)
+    write_sealed(folder / "result.json", result)
     return folder
 
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The content of `result.json`."""
-    content: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return content
+    return read_sealed(folder / "result.json")
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Replace `result.json`."""
-    (folder / "result.json").write_text(strict_json(result))
+    write_sealed(folder / "result.json", result)
 
 
 def _draw(case: Case) -> dict[str, Any]:

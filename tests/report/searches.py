@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from apoint.store import strict_json
+from apoint.store.sealed import write_sealed
 from apoint.verdict import decide, decide_arms
 
 PAIRS, MARGIN, CAP = 16, 0.003, 0.1
@@ -125,8 +125,8 @@ def build(root: Path, content: dict[str, Any] | None = None) -> Path:
     content = content or result()
     folder = root / "improvements" / "digits-mlp-1a2b3c4d"
     folder.mkdir(parents=True)
-    (folder / "declaration.json").write_text(strict_json(declaration(), indented=True))
-    (folder / "result.json").write_text(strict_json(content, indented=True))
     if content["state"] == "finished":
-        (folder / "improved.yaml").write_text("# improved by apoint: …\ndata: digits\nmodel:\n  name: mlp\n")
+        content["improved"] = "# improved by apoint: …\ndata: digits\nmodel:\n  name: mlp\n"
+    write_sealed(folder / "declaration.json", declaration())
+    write_sealed(folder / "result.json", content)
     return folder

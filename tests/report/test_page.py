@@ -18,6 +18,7 @@ from apoint.report import ComparisonRecord, comparison_html, write_comparison_re
 from apoint.report.head import sentence
 from tests.report.comparisons import CASES, build, read_result, write_result
 from tests.report.conftest import Comparison
+from tests.sealing import edit_in_run
 
 Page = Callable[[str], str]
 HOSTILE = "</code><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\x1b[2J\u202e"
@@ -267,9 +268,9 @@ def hostile(root: Path) -> Path:
     }  # fmt: skip
     write_result(folder, result)
     environment = root / result["arms"][0]["runs"][0] / "env.json"
-    environment.write_text(
-        environment.read_text().replace("2.13.0", "2.13.0<script>window.hacked=1</script>")
-    )
+    text = environment.read_text().replace("2.13.0", "2.13.0<script>window.hacked=1</script>")
+    environment.write_text(text)
+    edit_in_run(environment.parent, "env.json", lambda values: None)
     return folder
 
 

@@ -18,7 +18,7 @@ from apoint.engine.fleet import Ended, Task
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import DivergedError, UsageError
 from apoint.recipe import load_recipe
-from apoint.store import Run, strict_json
+from apoint.store import Run, RunWriter, strict_json
 from apoint.trials import Rules, differences, read_declaration, read_result
 from apoint.trials.candidates import Candidate
 from apoint.trials.improve import improve, prepare_improvement
@@ -88,12 +88,10 @@ class MadeUpFleet:
             }
             for split in ("validation", "test")
         ]
-        folder.mkdir(parents=True)
-        (folder / "recipe.yaml").write_text(f"name: {task.recipe.name}\n")
-        (folder / "metrics.jsonl").write_text("".join(strict_json(row) + "\n" for row in rows if values))
-        status = {"schema_version": 1, "state": "finished" if values else "diverged"}
-        (folder / "status.json").write_text(strict_json(status))
-        (folder / "env.json").write_text(strict_json({"schema_version": 1, **env}))
+        with RunWriter.create(folder, f"name: {task.recipe.name}\n", "", env) as writer:
+            for row in rows if values else ():
+                writer.metric(**row)
+            writer.status("finished" if values else "diverged", step=1)
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,6 @@ from apoint.report.record import DECLARATION, RESULT, read_if_there
 from apoint.report.verdict_record import VerdictRecord
 from apoint.report.words import Digits, together_words
 
-IMPROVED = "improved.yaml"
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -111,7 +109,7 @@ class ImprovementRecord:
             cost=fields.mapping(result.get("cost")),
             fleet=fields.text(result.get("fleet")),
             reproduce=fields.text(result.get("reproduce")),
-            improved=_text(place / IMPROVED),
+            improved=fields.text(result.get("improved")),
         )
 
     @property
@@ -182,10 +180,3 @@ def value_at(values: Json, keys: Iterable[str]) -> Any:
     for key in keys:
         found = fields.mapping(found).get(key)
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
