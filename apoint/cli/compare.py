@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.using import allow_code_option, use
 
 if TYPE_CHECKING:
     from apoint.engine.fleet import FleetMoment
@@ -38,6 +38,7 @@ def fleet_options(command: Any) -> Any:
             click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto."),
             click.option("--use", "files", multiple=True, type=click.Path(),
                          help="A Python file that registers ingredients."),
+            allow_code_option,
             click.option("--quiet", is_flag=True, help="No progress."),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         ]
@@ -105,7 +106,7 @@ def command(
 
     candidate, shared = _sorted_arguments(others)
     line = FleetLine(quiet)
-    use(settings["files"])
+    use(settings["files"], [recipe, candidate])
     comparison = prepare(
         recipe,
         candidate,

@@ -71,7 +71,7 @@ def command(
 
     target = _vacant(output)
     line = FleetLine(quiet)
-    use(settings["files"])
+    use(settings["files"], [recipe])
     search = prepare_improvement(
         recipe,
         budget,

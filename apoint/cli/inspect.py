@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.using import allow_code_option, use
 
 
 @click.command()
@@ -24,6 +24,7 @@ from apoint.cli.using import use
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
+@allow_code_option
 @click.option("--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong; for tests.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -66,6 +67,7 @@ def command(
 
 
 def _inspected(what: str, data: str | None, changes: dict[str, Any], options: dict[str, Any]) -> Any:
+    from apoint.engine.custom import allowing_code, check_recipe
     from apoint.errors import UsageError
     from apoint.inspection import sources
 
@@ -75,7 +77,8 @@ def _inspected(what: str, data: str | None, changes: dict[str, Any], options: di
             raise UsageError(
                 f"{what} needs data to be inspected with; say --data digits, or a file of your own"
             )
-        return sources.inspect_class(file, name, data, changes, **options)
+        with allowing_code():  # the user names the file itself, wherever it lies
+            return sources.inspect_class(file, name, data, changes, **options)
     if what.endswith(".py"):
         raise UsageError(f"{what} is a Python file; say which class in it, as {what}:Net")
     if Path(what).is_dir():
@@ -83,4 +86,5 @@ def _inspected(what: str, data: str | None, changes: dict[str, Any], options: di
             raise UsageError("a run is inspected as it is; changes go with a recipe")
         options.pop("seed")
         return sources.inspect_run(what, **options)
+    check_recipe(Path(what))
     return sources.inspect_recipe(what, changes, **options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.using import allow_code_option, use
 
 if TYPE_CHECKING:
     from apoint.recipe import Document, Recipe
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
+@allow_code_option
 @click.option("--print-recipe", is_flag=True, help="Show every value with its origin, and do nothing.")
 @click.option("--dry-run", is_flag=True, help="Check everything, say what it would cost, and do nothing.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -52,7 +53,7 @@ def command(
     """
     from apoint.recipe import load_recipe, parse_overrides
 
-    use(files)
+    use(files, [recipe])
     loaded, document = load_recipe(recipe, parse_overrides(overrides))
     if print_recipe:
         _print_recipe(loaded, document, as_json)
