@@ -7,7 +7,14 @@ without a traceback and leaves with its `exit_code`. Errors of our own making ar
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# C0 but for tab and line feed, DEL and C1, line and paragraph separators, controls of the direction of text,
+# and halves of surrogate pairs, which no encoding can write.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class ApointError(Exception):
@@ -41,6 +48,14 @@ class StorageError(ApointError):
     """A file or folder could not be read or written."""
 
     exit_code = 1
+
+
+def printable(text: object) -> str:
+    """The text with every character escaped that would steer a terminal, such as `\\x1b` for the escape.
+
+    Line ends and tabs stay, and so do the letters of all languages.
+    """
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], str(text))
 
 
 def nearest(name: str, known: Iterable[str], how_many: int = 3) -> list[str]:

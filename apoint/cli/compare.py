@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
 from apoint.cli.using import allow_code_option, use
 
 if TYPE_CHECKING:
@@ -204,7 +205,6 @@ def _command_line() -> str:
 
 def _show_plan(comparison: Comparison, as_json: bool) -> None:
     from apoint.cli.progress import duration
-    from apoint.store import strict_json
     from apoint.trials import predict
 
     first, whole = predict(comparison)
@@ -212,18 +212,18 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         cost = {"seconds": whole.seconds, "memory_bytes": whole.memory_bytes, "fleet": whole.sentence}
         values = {"folder": str(comparison.folder), "declaration": plan.to_dict(), "cost": cost}
-        click.echo(strict_json({"schema_version": 1, **values}))
+        say_json({"schema_version": 1, **values})
         return
     looks = ", ".join(map(str, plan.looks)) if plan.looks else f"after every pair, up to {plan.max_pairs}"
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
-    click.echo(f"folder       {comparison.folder}")
-    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
-    click.echo(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
-    click.echo(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
-    click.echo(f"margin       {margin}")
-    click.echo(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
-    click.echo(f"{whole.sentence}")
-    click.echo(
+    say(f"folder       {comparison.folder}")
+    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
+    say(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
+    say(f"margin       {margin}")
+    say(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
+    say(f"{whole.sentence}")
+    say(
         f"expected     {duration(first.seconds)} to the first look, at most {duration(whole.seconds)}, "
         f"{whole.memory_bytes / 2**20:.0f} MiB of memory"
     )
@@ -245,13 +245,11 @@ def _show_so_far(comparison: Comparison, report_path: str | None, as_json: bool)
 
 
 def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json: bool) -> None:
-    from apoint.store import strict_json
-
     if as_json:
-        click.echo(strict_json({**comparison.result, "folder": str(comparison.folder), "report": report}))
+        say_json({**comparison.result, "folder": str(comparison.folder), "report": report})
         return
-    click.echo(f"{verdict}\n\narms    {comparison.result['label']}")
-    click.echo(f"record  {comparison.folder}\nreport  {report}")
+    say(f"{verdict}\n\narms    {comparison.result['label']}")
+    say(f"record  {comparison.folder}\nreport  {report}")
 
 
 def meet(expected: str, verdict: Verdict) -> None:
@@ -260,5 +258,5 @@ def meet(expected: str, verdict: Verdict) -> None:
     if expected == "not-worse":
         met = verdict.outcome in ("better", "equivalent")
     if not met:
-        click.echo(f"apoint: expected {expected}, and the verdict is {verdict.outcome}", err=True)
+        say(f"apoint: expected {expected}, and the verdict is {verdict.outcome}", err=True)
         sys.exit(4)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from apoint.cli.runs import options
+from apoint.cli.terminal import say, say_json
 from apoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,10 +121,7 @@ def _chosen(texts: tuple[str, ...], everything: bool, root: str) -> list[Run]:
 
 
 def _report(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
-    from apoint.cli.runs.text import clean, say
-    from apoint.store import strict_json
-
     if as_json:
-        click.echo(strict_json({"schema_version": options.SCHEMA_VERSION, **facts}))
+        say_json({"schema_version": options.SCHEMA_VERSION, **facts})
     else:
-        say(clean(sentence))
+        say(sentence)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
+from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
 
 if TYPE_CHECKING:
@@ -150,49 +151,46 @@ def _copy(found: Improvement, search: Improver, target: Path) -> None:
 
 def _show_plan(search: Improver, as_json: bool) -> None:
     from apoint.cli.progress import duration
-    from apoint.store import strict_json
 
     plan = search.declared
     if as_json:
-        click.echo(strict_json({"schema_version": 1, "folder": str(search.folder), **plan.to_dict()}))
+        say_json({"schema_version": 1, "folder": str(search.folder), **plan.to_dict()})
         return
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
-    click.echo(f"folder       {search.folder}")
-    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
-    click.echo(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
-    click.echo(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
-    click.echo(f"margin       {margin}")
-    click.echo(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
-    click.echo(
+    say(f"folder       {search.folder}")
+    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
+    say(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
+    say(f"margin       {margin}")
+    say(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
+    say(
         f"expected     at most {duration(plan.expected_seconds)} of the {duration(plan.time_budget)} there is"
     )
-    click.echo(f"\n{len(plan.candidates)} to try:")
+    say(f"\n{len(plan.candidates)} to try:")
     for candidate, _ in search.entries.values():
-        click.echo(f"  {candidate.label:<24} {candidate.course or 'yours':<6} {candidate.reason}")
+        say(f"  {candidate.label:<24} {candidate.course or 'yours':<6} {candidate.reason}")
         if not candidate.own:
-            click.echo(f"  {'':<24} {'':<6} {candidate.written}")
+            say(f"  {'':<24} {'':<6} {candidate.written}")
     _show_not_tried(plan.not_tried)
 
 
 def _show_not_tried(not_tried: Any) -> None:
     if not_tried:
-        click.echo("\nnot tried:")
+        say("\nnot tried:")
     for each in not_tried:
-        click.echo(f"  {each['label']:<24} {each['why']}")
+        say(f"  {each['label']:<24} {each['why']}")
 
 
 def _show_result(found: Improvement, reports: list[Path], target: Path | None, as_json: bool) -> None:
-    from apoint.store import strict_json
-
     path = target or found.folder / "improved.yaml"
     if as_json:
         written = {"folder": str(found.folder), "improved": str(path), "reports": list(map(str, reports))}
-        click.echo(strict_json({**found.evidence, **written}))
+        say_json({**found.evidence, **written})
         return
     _show_evidence(found.evidence)
     _show_not_tried(found.evidence["declaration"]["not_tried"])
     _show_places(found.folder, reports)
-    click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
+    say(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
 
 
 def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
@@ -206,25 +204,25 @@ def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
 
 
 def _show_evidence(result: dict[str, Any]) -> None:
-    click.echo(f"{result['sentence']}.\n")
+    say(f"{result['sentence']}.\n")
     for line in table(result["race"]):
-        click.echo(line)
+        say(line)
     if result["checks"]:
-        click.echo("\non fresh seeds:")
+        say("\non fresh seeds:")
     for line in table([_as_row(check) for check in result["checks"]], "comparison"):
-        click.echo(line)
+        say(line)
     for label in result["unchecked"]:
-        click.echo(f"  {label}: no time was left to confirm it")
+        say(f"  {label}: no time was left to confirm it")
     verdicts = {row["label"]: row["verdict"] for row in result["race"]}
     open_still = [label for label, known in verdicts.items() if known and known["outcome"] == "undecided"]
     if open_still:
-        click.echo(f"\nundecided, which more time would settle: {', '.join(open_still)}")
+        say(f"\nundecided, which more time would settle: {', '.join(open_still)}")
 
 
 def _show_places(folder: Path, reports: list[Path]) -> None:
-    click.echo(f"\nrecord    {folder}")
+    say(f"\nrecord    {folder}")
     if reports:
-        click.echo(f"report    {reports[0]}")  # which leads to the others
+        say(f"report    {reports[0]}")  # which leads to the others
 
 
 def _as_row(check: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
 from apoint.cli.using import allow_code_option, use
 
 
@@ -52,16 +52,16 @@ def command(
     from apoint.recipe import parse_overrides
 
     use(files)
-    options["say"] = None if quiet or as_json else lambda text: print(f"looking at: {text}", file=sys.stderr)
+    options["say"] = None if quiet or as_json else lambda text: say(f"looking at: {text}", err=True)
     report = _inspected(what, data, parse_overrides(changes), options)
     if page:
         report.to_html(page)
     if as_json:
-        click.echo(json.dumps(report.to_dict()))
+        say_json(report.to_dict())
     else:
-        click.echo(str(report))
+        say(str(report))
         if page:
-            click.echo(f"\nPictures: {page}", err=True)
+            say(f"\nPictures: {page}", err=True)
     if expect_healthy and report.serious:
         sys.exit(4)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
+
 if TYPE_CHECKING:
     from apoint.book import Claim, Exercise, Outcome
 
@@ -39,9 +41,7 @@ def command() -> None:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    from apoint.store import strict_json
-
-    click.echo(strict_json({"schema_version": SCHEMA_VERSION, **content}))
+    say_json({"schema_version": SCHEMA_VERSION, **content})
 
 
 # -- list -----------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def figure(name: str, out: str, scale: Any, folder: str) -> None:
     if not written:
         raise UsageError(f"{name} draws nothing; apoint book run {name} shows its numbers")
     for path in written:
-        click.echo(path)
+        say(path)
 
 
 @command.command()
@@ -251,5 +251,5 @@ def build(out: str, scale: Any, folder: str) -> None:
     shelf = Shelf.load(Path(folder), scale)
     pages = write(shelf, Path(out))
     if not shelf.outcomes:
-        click.echo(f"apoint: there are no records in {folder}; apoint book run --all makes them", err=True)
-    click.echo(f"{len(pages)} pages, {len(shelf.outcomes)} of {len(shelf.claims)} claims run: {pages[0]}")
+        say(f"apoint: there are no records in {folder}; apoint book run --all makes them", err=True)
+    say(f"{len(pages)} pages, {len(shelf.outcomes)} of {len(shelf.claims)} claims run: {pages[0]}")
