@@ -7,12 +7,14 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import allow_code_option, use
+from apoint.cli.writing import check_vacant, force_option
 
 if TYPE_CHECKING:
     from apoint.engine.fleet import FleetMoment
@@ -77,6 +79,7 @@ def fleet_options(command: Any) -> Any:
     help="Leave with code 4 unless this is the verdict; for continuous integration.",
 )
 @click.option("--report", "report_path", type=click.Path(), help="Where the HTML report goes.")
+@force_option
 @click.option("--dry-run", is_flag=True, help="Say what would be declared and what it would cost.")
 @fleet_options
 def command(
@@ -85,6 +88,7 @@ def command(
     changes: tuple[str, ...],
     expect: str | None,
     report_path: str | None,
+    force: bool,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -106,6 +110,7 @@ def command(
     from apoint.trials.comparison import prepare, split_settings
 
     candidate, shared = _sorted_arguments(others)
+    _check_report(report_path, force)
     line = FleetLine(quiet)
     use(settings["files"], [recipe, candidate])
     comparison = prepare(
@@ -136,6 +141,15 @@ def command(
     _show_result(comparison, verdict, written, as_json)
     if expect:
         meet(expect, verdict)
+
+
+def _check_report(path: str | None, force: bool) -> None:
+    """Refuse a place for the report, before anything is trained; what this very command wrote is replaced."""
+    if path is not None and Path(path).is_file() and not force:
+        from apoint.report.page import is_report_of
+
+        force = is_report_of(path, _command_line())
+    check_vacant(path, force)
 
 
 class _Ahead:

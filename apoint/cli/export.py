@@ -9,6 +9,7 @@ import click
 
 from apoint.cli.runs import options
 from apoint.cli.terminal import say, say_json
+from apoint.cli.writing import force_option
 from apoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ _to_file = click.option("--to", "path", required=True, type=click.Path(), help="
 _to_folder = click.option(
     "--to", "path", required=True, type=click.Path(), help="The log folder to write into."
 )
-_force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _all = click.option("--all", "everything", is_flag=True, help="All runs, instead of naming them.")
 _runs = options.run_argument("runs", nargs=-1)
 
@@ -38,7 +38,7 @@ def command() -> None:
 @_runs
 @_all
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def csv(**arguments: Any) -> None:
@@ -52,7 +52,7 @@ def csv(**arguments: Any) -> None:
 @_runs
 @_all
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def parquet(**arguments: Any) -> None:
@@ -66,7 +66,7 @@ def parquet(**arguments: Any) -> None:
 @_runs
 @_all
 @_to_folder
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def tensorboard(**arguments: Any) -> None:
@@ -79,7 +79,7 @@ def tensorboard(**arguments: Any) -> None:
 @command.command("state-dict")
 @options.run_argument("run")
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:

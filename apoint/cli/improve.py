@@ -10,6 +10,7 @@ import click
 from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
+from apoint.cli.writing import force_option
 
 if TYPE_CHECKING:
     from apoint.trials.improver import Improvement, Improver
@@ -42,6 +43,7 @@ WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
 )
 @click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
 @click.option("--output", type=click.Path(dir_okay=False), help="Where a copy of the improved recipe goes.")
+@force_option
 @click.option("--dry-run", is_flag=True, help="Say what would be tried and what it would cost.")
 @fleet_options
 def command(
@@ -51,6 +53,7 @@ def command(
     own: tuple[str, ...],
     only_mine: bool,
     output: str | None,
+    force: bool,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -70,7 +73,7 @@ def command(
     from apoint.trials.comparison import split_settings
     from apoint.trials.improve import prepare_improvement, write_reports
 
-    target = _vacant(output)
+    target = _vacant(output, force)
     line = FleetLine(quiet)
     use(settings["files"], [recipe])
     search = prepare_improvement(
@@ -102,7 +105,7 @@ def command(
     _show_result(found, reports, target, as_json)
 
 
-def _vacant(output: str | None) -> Path | None:
+def _vacant(output: str | None, force: bool) -> Path | None:
     """Where the improved recipe may go: nothing that is not ours is written over."""
     from apoint.errors import UsageError
     from apoint.trials.improver import HEADER
@@ -111,8 +114,11 @@ def _vacant(output: str | None) -> Path | None:
         return None
     target = Path(output)
     try:
-        if target.exists() and not target.read_text(errors="replace").startswith(HEADER):
-            raise UsageError(f"{target} exists and was not written by improve; choose another --output")
+        if not force and target.exists() and not target.read_text(errors="replace").startswith(HEADER):
+            raise UsageError(
+                f"{target} exists and was not written by improve; choose another --output, or overwrite it "
+                "with --force"
+            )
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}; choose another --output") from None
     if not target.resolve().parent.is_dir():

@@ -10,6 +10,7 @@ import click
 
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import allow_code_option, use
+from apoint.cli.writing import check_vacant, force_option
 
 
 @click.command()
@@ -20,6 +21,7 @@ from apoint.cli.using import allow_code_option, use
 @click.option("--quick", is_flag=True, help="Trials of a second or two; none for slow models.")
 @click.option("--thorough", is_flag=True, help="Every trial, also where the cause is clear already.")
 @click.option("--html", "page", type=click.Path(), help="Write a page with pictures there.")
+@force_option
 @click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
@@ -33,6 +35,7 @@ def command(
     changes: tuple[str, ...],
     data: str | None,
     page: str | None,
+    force: bool,
     files: tuple[str, ...],
     expect_healthy: bool,
     quiet: bool,
@@ -51,11 +54,12 @@ def command(
     """
     from apoint.recipe import parse_overrides
 
+    check_vacant(page, force)
     use(files)
     options["say"] = None if quiet or as_json else lambda text: say(f"looking at: {text}", err=True)
     report = _inspected(what, data, parse_overrides(changes), options)
     if page:
-        report.to_html(page)
+        _write_page(report, page, force)
     if as_json:
         say_json(report.to_dict())
     else:
@@ -64,6 +68,14 @@ def command(
             say(f"\nPictures: {page}", err=True)
     if expect_healthy and report.serious:
         sys.exit(4)
+
+
+def _write_page(report: Any, page: str, force: bool) -> None:
+    from apoint.inspection.page import inspection_html
+    from apoint.store.files import new_file
+
+    with new_file(Path(page), force) as stream:
+        stream.write(inspection_html(report.to_dict()).encode())
 
 
 def _inspected(what: str, data: str | None, changes: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from apoint.report.frame import document
 from apoint.report.head import head, title
 from apoint.report.markup import element
 from apoint.report.record import ComparisonRecord
-from apoint.store import write_atomically
+from apoint.store.files import new_file
 
 PAGE = "report.html"
 
@@ -53,5 +53,20 @@ def write_comparison_report(
         path: Where the page shall be; default `report.html` in the folder.
     """
     place = Path(folder) / PAGE if path is None else Path(path)
-    write_atomically(place, comparison_html(folder, place.resolve().parent))
+    with new_file(place, force=True) as stream:
+        stream.write(comparison_html(folder, place.resolve().parent).encode("utf-8", "surrogatepass"))
     return place
+
+
+def is_report_of(path: str | os.PathLike[str], command: str) -> bool:
+    """Whether a file is the report that this command wrote when it was given before.
+
+    Args:
+        path: The file; there may be none.
+        command: What was typed.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return text.startswith("<!DOCTYPE html>") and closing.reproduce_section(command) in text
