@@ -19,7 +19,7 @@ import click
 
 from apoint import __version__
 from apoint.cli import failures
-from apoint.cli.terminal import finish_output, open_streams
+from apoint.cli.terminal import finish_output, open_streams, take_notes
 from apoint.errors import UsageError
 
 COMMANDS = {
@@ -108,6 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     is_program, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     open_streams()
+    if is_program:
+        take_notes()
     code = _run(arguments)
     problem = finish_output()
     if problem and not code:

@@ -245,7 +245,11 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
 
 def _write_report(comparison: Comparison, path: str | None) -> str:
     from apoint.report import write_comparison_report
+    from apoint.store import storage_errors
 
+    if path is not None:
+        with storage_errors(Path(path).parent):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
     return str(write_comparison_report(comparison.folder, path))
 
 

@@ -8,11 +8,13 @@ through are the colours that `paint` put in.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
 import select
 import sys
+import warnings
 from typing import Any, TextIO
 
 import click
@@ -98,6 +100,20 @@ def _write(text: str, stream: TextIO | None, nl: bool) -> None:
 
 def _why(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def take_notes() -> None:
+    """Let warnings and log records of all libraries go the same way out."""
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(f"apoint: {self.format(record)}", err=True)
+
+    def show(message: Warning | str, *place: Any, **more: Any) -> None:
+        say(f"apoint: {message}", err=True)
+
+    logging.lastResort = Notes(logging.WARNING)
+    warnings.showwarning = show
 
 
 # -- leaving --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from apoint.report.frame import document
 from apoint.report.head import head, title
 from apoint.report.markup import element
 from apoint.report.record import ComparisonRecord
-from apoint.store.files import new_file
+from apoint.store import write_atomically
 
 PAGE = "report.html"
 
@@ -53,8 +53,7 @@ def write_comparison_report(
         path: Where the page shall be; default `report.html` in the folder.
     """
     place = Path(folder) / PAGE if path is None else Path(path)
-    with new_file(place, force=True) as stream:
-        stream.write(comparison_html(folder, place.resolve().parent).encode("utf-8", "surrogatepass"))
+    write_atomically(place, comparison_html(folder, place.resolve().parent))
     return place
 
 

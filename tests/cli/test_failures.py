@@ -217,6 +217,15 @@ def test_a_reader_that_leaves_is_no_failure(command: str) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
+def test_log_records_go_the_same_way_out(tmp_path: Path) -> None:
+    root = tmp_path / "runs\x1b]0;owned"
+    (root / "catalogue.sqlite").mkdir(parents=True)
+    answer = process('apoint runs list --runs-root "$ROOT"', env={**os.environ, "ROOT": str(root)})
+    assert answer.returncode == 0
+    assert answer.stderr.startswith("apoint: the catalogue ")
+    assert "\x1b" not in answer.stderr + answer.stdout
+
+
 def test_streams_that_are_closed() -> None:
     assert process("apoint runs list >&- 2>&-").returncode == 0
 
