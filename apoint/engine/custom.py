@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from apoint.data.locate import spell_out
 from apoint.errors import UnknownNameError, UsageError
 from apoint.recipe import read_document
 from apoint.store.layout import is_run_folder
@@ -138,9 +139,12 @@ def check_paths(data: Mapping[str, Any], folder: Path) -> bool:
     record = _untrusted(folder)
     if record is None:
         return True
-    for path in (data[name] for name in ("path", "test_path") if data.get(name)):
-        parts = Path(path).parts
-        if Path(path).is_absolute() or ".." in parts or path.startswith("~") or record_around(Path.cwd()):
+    named = [data[name] for name in ("path", "test_path") if data.get(name)]
+    for path in (
+        each for pattern in named for each in (pattern, *spell_out(pattern))
+    ):  # braces are spelled out
+        leads_out = Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~")
+        if leads_out or record_around(Path.cwd()):
             raise UsageError(
                 f"a recipe in {record} names the data {path!r}, which is not read; {_HOW_TO_ALLOW}"
             )

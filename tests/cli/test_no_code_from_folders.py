@@ -251,6 +251,15 @@ def test_a_recipe_in_a_run_folder_reads_no_data_from_elsewhere(
     assert code == 0, err
 
 
+@pytest.mark.parametrize("path", ["{/secret,x}.tar", "{../secret,x}.tar", "x/{a,..}/../s.tar", "{~,x}/s.tar"])
+def test_braces_do_not_hide_where_data_lies(
+    folder: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = put(folder / "d.yaml", data={"name": "tar-shards", "path": path})
+    code, err = run(capsys, "train", recipe, "--dry-run")
+    assert (code, "--allow-code" in err) == (2, True), err
+
+
 def test_a_run_on_a_file_of_the_current_folder_is_inspected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
