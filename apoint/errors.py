@@ -82,23 +82,27 @@ def first_line(error: BaseException) -> str:
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
-_STEERING = {"Cc", "Cf", "Cs"}  # control, format (direction, invisible) and surrogate characters
-_JOINERS = "\u200c\u200d"  # part of ordinary words and emoji, though they are format characters
+# Control and format characters (escape sequences, direction of text, what is invisible), separators of lines
+# and paragraphs, and halves of surrogate pairs, which no encoding can write.
+_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_KEPT = "\n\t\u200c\u200d"  # the last two join letters of ordinary words and parts of emoji
 
 
 def printable(text: object) -> str:
-    """Foreign text for one line of a terminal: line ends become spaces, control characters are escaped.
+    """Foreign text with every character escaped that would steer a terminal, such as `\\x1b` for the escape.
 
-    Without this, text from a file or a server could move the cursor, set the title of the window or turn
-    the direction of what follows. An escape such as `\\x1b` shows what was there.
+    Line ends and tabs stay, and so do the letters of all languages.
     """
     plain = str(text)
     return plain if plain.isprintable() else "".join(map(_printable_character, plain))
 
 
+def one_line(text: object) -> str:
+    """The text made printable, with line ends and tabs escaped as well: for a name or a cell of a table."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _printable_character(character: str) -> str:
-    if character in "\t\n\r\v\f\x85\u2028\u2029":
-        return " "
-    if unicodedata.category(character) in _STEERING and character not in _JOINERS:
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    if character in _KEPT or unicodedata.category(character) not in _STEERING:
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -11,7 +11,7 @@ import os
 import stat
 from typing import BinaryIO
 
-from apoint.errors import StorageError, printable
+from apoint.errors import StorageError, one_line
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -61,7 +61,7 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True) -> 
 
 def shown(path: str | os.PathLike[str]) -> str:
     """A path for a message: no control characters, and a very long one shortened in the middle."""
-    text = printable(os.fspath(path))
+    text = one_line(os.fspath(path))
     half = _LONGEST_NAME // 2
     return text if len(text) <= _LONGEST_NAME else f"{text[:half]}…{text[-half:]}"
 

@@ -94,14 +94,14 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_short_sentence(name: str, 
 
 
 def test_a_shown_path_is_clean() -> None:
-    assert shown("data/\x1b[2J\n.csv") == "data/\\x1b[2J .csv"
+    assert shown("data/\x1b[2J\n.csv") == "data/\\x1b[2J\\n.csv"
 
 
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
         ("Grüße, 你好, 👩‍🔬 a\u200cb", "Grüße, 你好, 👩‍🔬 a\u200cb"),
-        ("a\r\nb\tc\u2028d", "a  b c d"),
+        ("a\r\nb\tc\u2028d", "a\\r\nb\tc\\u2028d"),
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("\x00\x7f\x9b1m", "\\x00\\x7f\\x9b1m"),
         ("abc\u202egnp.exe\u2066", "abc\\u202egnp.exe\\u2066"),

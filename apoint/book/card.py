@@ -44,11 +44,12 @@ WIDEST, NO_TERMINAL = 110, 100
 
 def console(stream: TextIO | None = None, width: int | None = None) -> Console:
     """Where cards are written: as wide as the terminal, up to a width that can be read."""
-    from rich.console import Console
+    from apoint.book.clean_console import CleanConsole
 
     stream = stream or sys.stdout
     columns = shutil.get_terminal_size((NO_TERMINAL, 24)).columns if stream.isatty() else NO_TERMINAL
-    return Console(file=stream, width=width or max(40, min(WIDEST, columns)), highlight=False, emoji=False)
+    wide = width or max(40, min(WIDEST, columns))
+    return CleanConsole(file=stream, width=wide, highlight=False, emoji=False)
 
 
 def value_words(number: Number) -> str:

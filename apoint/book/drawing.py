@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from apoint.book import prose
+from apoint.book.folders import make_folder
 from apoint.book.picture import Field, Panel, Picture, Series
 from apoint.report.figures.canvas import NORMAL, SMALL, WIDTH, Drawing, label_ticks, sheet
 from apoint.report.markup import element, raw
@@ -121,19 +122,20 @@ def picture_png(picture: Picture) -> bytes:
     return stream.getvalue()
 
 
-def save(pictures: Sequence[Picture], folder: Path, name: str) -> list[Path]:
+def save(pictures: Sequence[Picture], folder: Path, name: str, force: bool = False) -> list[Path]:
     """Write pictures as SVG and PNG files; returns them.
 
     Args:
         pictures: One or more; from the second on, names have a number.
         folder: Where to; made if it is missing.
         name: Of the files, without ending.
+        force: Whether to overwrite files that were not drawn by this.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    stems = [f"{name}-{place + 1}" if place else name for place in range(len(pictures))]
+    make_folder(folder, [f"{stem}{ending}" for stem in stems for ending in (".svg", ".png")], force)
     written = []
-    for place, picture in enumerate(pictures):
-        stem = folder / (f"{name}-{place + 1}" if place else name)
-        svg, png = stem.with_suffix(".svg"), stem.with_suffix(".png")
+    for stem, picture in zip(stems, pictures, strict=True):
+        svg, png = folder / f"{stem}.svg", folder / f"{stem}.png"
         write_atomically(svg, f"{picture_svg(picture)}\n")
         png.write_bytes(picture_png(picture))
         written += [svg, png]

@@ -4,14 +4,13 @@ Subcommands are imported when they are called, so that `apoint --help` and the T
 PyTorch. Results go to standard output, progress and notes to standard error.
 
 Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 4 a verdict is not as expected ·
-130 interrupted (SIGINT) · 143 terminated (SIGTERM).
+70 an error nobody foresaw, its traceback in a file · 130 interrupted (SIGINT) · 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import sys
 from typing import Any
@@ -19,7 +18,9 @@ from typing import Any
 import click
 
 from apoint import __version__
-from apoint.errors import ApointError
+from apoint.cli import failures
+from apoint.cli.terminal import finish_output, open_streams, take_notes
+from apoint.errors import UsageError
 
 COMMANDS = {
     "train": "Train a network from a recipe, or go on with a run.",
@@ -40,6 +41,14 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """A group that knows its commands' names and imports each from `apoint.cli.<name>` when it is used."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        with failures.seeing_closed_pipes():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with failures.seeing_closed_pipes():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -80,9 +89,17 @@ def command(debug: bool) -> None:
     apoint compare recipes/digits-mlp.yaml --change optimizer.name=lion --change optimizer.lr=1e-4
     apoint list optimizers
     apoint runs show
+
+    \b
+    Exit codes: 0 done, 1 failure, 2 wrong input, 3 training diverged, 4 not as expected,
+    70 unexpected error (please report it), 130 interrupted, 143 terminated.
     """
     if debug:
         os.environ["APOINT_DEBUG"] = "1"
+    try:
+        os.getcwd()
+    except OSError:  # PyTorch's libraries would end the process without a word
+        raise UsageError("the current folder no longer exists; change to one that does") from None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -90,31 +107,26 @@ def main(arguments: list[str] | None = None) -> None:
     # OpenMP's threads wait by spinning, which starves everything else on the machine; ask them to sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     is_program, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
+    open_streams()
+    if is_program:
+        take_notes()
+    code = _run(arguments)
+    problem = finish_output()
+    if problem and not code:
+        code = failures.FAILURE
+        failures.tell(problem, code, [])
+    if is_program:
+        gc.freeze()  # or Python goes through all of PyTorch's objects on leaving, for half a second
+    if code:
+        sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int | str | None:
+    """Run the command line; returns the exit code. Whatever is raised becomes a sentence here."""
     try:
         command.main(args=arguments, prog_name="apoint", standalone_mode=False)
-    except click.exceptions.Exit as leaving:
-        sys.exit(leaving.exit_code)
-    except click.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        _fail(error.format_message(), 2, arguments, error)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `| head` closed the pipe; that is no failure
-        sys.exit(0)
-    except ApointError as error:
-        _fail(str(error), error.exit_code, arguments, error)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    finally:
-        if is_program:
-            gc.freeze()  # or Python goes through all of PyTorch's objects on leaving, for half a second
-
-
-def _fail(sentence: str, exit_code: int, arguments: list[str], error: Exception) -> None:
-    if os.environ.get("APOINT_DEBUG"):
-        raise error
-    if "--json" in arguments:
-        problem: dict[str, Any] = {"schema_version": 1, "error": sentence, "exit_code": exit_code}
-        click.echo(json.dumps(problem, ensure_ascii=False))
-    click.echo(f"apoint: {sentence}", err=True)
-    sys.exit(exit_code)
+    except SystemExit as leaving:
+        return leaving.code
+    except BaseException as error:
+        return failures.report(error, arguments)
+    return 0

@@ -7,11 +7,14 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.terminal import say, say_json
+from apoint.cli.using import allow_code_option, use
+from apoint.cli.writing import check_vacant, force_option
 
 if TYPE_CHECKING:
     from apoint.engine.fleet import FleetMoment
@@ -38,6 +41,7 @@ def fleet_options(command: Any) -> Any:
             click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto."),
             click.option("--use", "files", multiple=True, type=click.Path(),
                          help="A Python file that registers ingredients."),
+            allow_code_option,
             click.option("--quiet", is_flag=True, help="No progress."),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         ]
@@ -75,6 +79,7 @@ def fleet_options(command: Any) -> Any:
     help="Leave with code 4 unless this is the verdict; for continuous integration.",
 )
 @click.option("--report", "report_path", type=click.Path(), help="Where the HTML report goes.")
+@force_option
 @click.option("--dry-run", is_flag=True, help="Say what would be declared and what it would cost.")
 @fleet_options
 def command(
@@ -83,6 +88,7 @@ def command(
     changes: tuple[str, ...],
     expect: str | None,
     report_path: str | None,
+    force: bool,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -104,8 +110,9 @@ def command(
     from apoint.trials.comparison import prepare, split_settings
 
     candidate, shared = _sorted_arguments(others)
+    _check_report(report_path, force)
     line = FleetLine(quiet)
-    use(settings["files"])
+    use(settings["files"], [recipe, candidate])
     comparison = prepare(
         recipe,
         candidate,
@@ -134,6 +141,15 @@ def command(
     _show_result(comparison, verdict, written, as_json)
     if expect:
         meet(expect, verdict)
+
+
+def _check_report(path: str | None, force: bool) -> None:
+    """Refuse a place for the report, before anything is trained; what this very command wrote is replaced."""
+    if path is not None and Path(path).is_file() and not force:
+        from apoint.report.page import is_report_of
+
+        force = is_report_of(path, _command_line())
+    check_vacant(path, force)
 
 
 class _Ahead:
@@ -203,7 +219,6 @@ def _command_line() -> str:
 
 def _show_plan(comparison: Comparison, as_json: bool) -> None:
     from apoint.cli.progress import duration
-    from apoint.store import strict_json
     from apoint.trials import predict
 
     first, whole = predict(comparison)
@@ -211,18 +226,18 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         cost = {"seconds": whole.seconds, "memory_bytes": whole.memory_bytes, "fleet": whole.sentence}
         values = {"folder": str(comparison.folder), "declaration": plan.to_dict(), "cost": cost}
-        click.echo(strict_json({"schema_version": 1, **values}))
+        say_json({"schema_version": 1, **values})
         return
     looks = ", ".join(map(str, plan.looks)) if plan.looks else f"after every pair, up to {plan.max_pairs}"
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
-    click.echo(f"folder       {comparison.folder}")
-    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
-    click.echo(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
-    click.echo(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
-    click.echo(f"margin       {margin}")
-    click.echo(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
-    click.echo(f"{whole.sentence}")
-    click.echo(
+    say(f"folder       {comparison.folder}")
+    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
+    say(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
+    say(f"margin       {margin}")
+    say(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
+    say(f"{whole.sentence}")
+    say(
         f"expected     {duration(first.seconds)} to the first look, at most {duration(whole.seconds)}, "
         f"{whole.memory_bytes / 2**20:.0f} MiB of memory"
     )
@@ -230,7 +245,11 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
 
 def _write_report(comparison: Comparison, path: str | None) -> str:
     from apoint.report import write_comparison_report
+    from apoint.store import storage_errors
 
+    if path is not None:
+        with storage_errors(Path(path).parent):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
     return str(write_comparison_report(comparison.folder, path))
 
 
@@ -244,13 +263,11 @@ def _show_so_far(comparison: Comparison, report_path: str | None, as_json: bool)
 
 
 def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json: bool) -> None:
-    from apoint.store import strict_json
-
     if as_json:
-        click.echo(strict_json({**comparison.result, "folder": str(comparison.folder), "report": report}))
+        say_json({**comparison.result, "folder": str(comparison.folder), "report": report})
         return
-    click.echo(f"{verdict}\n\narms    {comparison.result['label']}")
-    click.echo(f"record  {comparison.folder}\nreport  {report}")
+    say(f"{verdict}\n\narms    {comparison.result['label']}")
+    say(f"record  {comparison.folder}\nreport  {report}")
 
 
 def meet(expected: str, verdict: Verdict) -> None:
@@ -259,5 +276,5 @@ def meet(expected: str, verdict: Verdict) -> None:
     if expected == "not-worse":
         met = verdict.outcome in ("better", "equivalent")
     if not met:
-        click.echo(f"apoint: expected {expected}, and the verdict is {verdict.outcome}", err=True)
+        say(f"apoint: expected {expected}, and the verdict is {verdict.outcome}", err=True)
         sys.exit(4)

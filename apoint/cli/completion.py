@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from apoint.cli.terminal import say
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -18,4 +20,4 @@ def command(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(root, {}, "apoint", "_APOINT_COMPLETE").source())
+    say(kind(root, {}, "apoint", "_APOINT_COMPLETE").source())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
+
+from apoint.cli.terminal import rewrite, say, say_json
 
 _ROOT = click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -25,11 +26,11 @@ def list_datasets(data_root: str | None, as_json: bool) -> None:
 
     rows = catalogue(data_root)
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "datasets": [vars(row) for row in rows]}))
+        say_json({"schema_version": 1, "datasets": [vars(row) for row in rows]})
         return
     name_width, where_width = (max(len(getattr(row, key)) for row in rows) + 2 for key in ("name", "where"))
     for row in rows:
-        click.echo(f"{row.name:<{name_width}}{row.where:<{where_width}}{row.summary}")
+        say(f"{row.name:<{name_width}}{row.where:<{where_width}}{row.summary}")
 
 
 @command.command("fetch")
@@ -45,10 +46,14 @@ def fetch_dataset(name: str, data_root: str | None, force: bool, as_json: bool) 
 
     def progress(file: str, done: int, total: int) -> None:
         if moving:
-            click.echo(f"\r{file}: {done / 2**20:.1f} of {total / 2**20:.1f} MiB", err=True, nl=done >= total)
+            rewrite(f"{file}: {done / 2**20:.1f} of {total / 2**20:.1f} MiB", sys.stderr, 80)
+            say(err=True, nl=done >= total)
 
     folder = fetch(name, data_root, force=force, progress=progress)
-    click.echo(json.dumps({"schema_version": 1, "folder": str(folder)}) if as_json else str(folder))
+    if as_json:
+        say_json({"schema_version": 1, "folder": str(folder)})
+    else:
+        say(folder)
 
 
 @command.command("check")
@@ -69,7 +74,7 @@ def check_dataset(name: str, settings: tuple[str, ...], data_root: str | None, a
 
     report = check(name, root=data_root, **parse_overrides(settings))
     if not as_json:
-        click.echo(str(report))
+        say(str(report))
         return
     data = report.data
     values = {
@@ -83,4 +88,4 @@ def check_dataset(name: str, settings: tuple[str, ...], data_root: str | None, a
         "fingerprint": data.fingerprint,
         "notes": data.notes,
     }
-    click.echo(json.dumps({"schema_version": 1, **values}, ensure_ascii=False))
+    say_json({"schema_version": 1, **values})

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from apoint.cli.runs import options
+from apoint.cli.terminal import say, say_json
+from apoint.cli.writing import force_option
 from apoint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ _to_file = click.option("--to", "path", required=True, type=click.Path(), help="
 _to_folder = click.option(
     "--to", "path", required=True, type=click.Path(), help="The log folder to write into."
 )
-_force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 _all = click.option("--all", "everything", is_flag=True, help="All runs, instead of naming them.")
 _runs = options.run_argument("runs", nargs=-1)
 
@@ -37,7 +38,7 @@ def command() -> None:
 @_runs
 @_all
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def csv(**arguments: Any) -> None:
@@ -51,7 +52,7 @@ def csv(**arguments: Any) -> None:
 @_runs
 @_all
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def parquet(**arguments: Any) -> None:
@@ -65,7 +66,7 @@ def parquet(**arguments: Any) -> None:
 @_runs
 @_all
 @_to_folder
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def tensorboard(**arguments: Any) -> None:
@@ -78,7 +79,7 @@ def tensorboard(**arguments: Any) -> None:
 @command.command("state-dict")
 @options.run_argument("run")
 @_to_file
-@_force
+@force_option
 @options.runs_root
 @options.as_json
 def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:
@@ -120,10 +121,7 @@ def _chosen(texts: tuple[str, ...], everything: bool, root: str) -> list[Run]:
 
 
 def _report(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
-    from apoint.cli.runs.text import clean, say
-    from apoint.store import strict_json
-
     if as_json:
-        click.echo(strict_json({"schema_version": options.SCHEMA_VERSION, **facts}))
+        say_json({"schema_version": options.SCHEMA_VERSION, **facts})
     else:
-        say(clean(sentence))
+        say(sentence)

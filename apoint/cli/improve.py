@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
+from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
+from apoint.cli.writing import force_option
 
 if TYPE_CHECKING:
     from apoint.trials.improver import Improvement, Improver
@@ -41,6 +43,7 @@ WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
 )
 @click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
 @click.option("--output", type=click.Path(dir_okay=False), help="Where a copy of the improved recipe goes.")
+@force_option
 @click.option("--dry-run", is_flag=True, help="Say what would be tried and what it would cost.")
 @fleet_options
 def command(
@@ -50,6 +53,7 @@ def command(
     own: tuple[str, ...],
     only_mine: bool,
     output: str | None,
+    force: bool,
     dry_run: bool,
     quiet: bool,
     as_json: bool,
@@ -69,9 +73,9 @@ def command(
     from apoint.trials.comparison import split_settings
     from apoint.trials.improve import prepare_improvement, write_reports
 
-    target = _vacant(output)
+    target = _vacant(output, force)
     line = FleetLine(quiet)
-    use(settings["files"])
+    use(settings["files"], [recipe])
     search = prepare_improvement(
         recipe,
         budget,
@@ -101,7 +105,7 @@ def command(
     _show_result(found, reports, target, as_json)
 
 
-def _vacant(output: str | None) -> Path | None:
+def _vacant(output: str | None, force: bool) -> Path | None:
     """Where the improved recipe may go: nothing that is not ours is written over."""
     from apoint.errors import UsageError
     from apoint.trials.improver import HEADER
@@ -110,8 +114,11 @@ def _vacant(output: str | None) -> Path | None:
         return None
     target = Path(output)
     try:
-        if target.exists() and not target.read_text(errors="replace").startswith(HEADER):
-            raise UsageError(f"{target} exists and was not written by improve; choose another --output")
+        if not force and target.exists() and not target.read_text(errors="replace").startswith(HEADER):
+            raise UsageError(
+                f"{target} exists and was not written by improve; choose another --output, or overwrite it "
+                "with --force"
+            )
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}; choose another --output") from None
     if not target.resolve().parent.is_dir():
@@ -150,49 +157,46 @@ def _copy(found: Improvement, search: Improver, target: Path) -> None:
 
 def _show_plan(search: Improver, as_json: bool) -> None:
     from apoint.cli.progress import duration
-    from apoint.store import strict_json
 
     plan = search.declared
     if as_json:
-        click.echo(strict_json({"schema_version": 1, "folder": str(search.folder), **plan.to_dict()}))
+        say_json({"schema_version": 1, "folder": str(search.folder), **plan.to_dict()})
         return
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
-    click.echo(f"folder       {search.folder}")
-    click.echo(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
-    click.echo(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
-    click.echo(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
-    click.echo(f"margin       {margin}")
-    click.echo(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
-    click.echo(
+    say(f"folder       {search.folder}")
+    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
+    say(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
+    say(f"margin       {margin}")
+    say(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
+    say(
         f"expected     at most {duration(plan.expected_seconds)} of the {duration(plan.time_budget)} there is"
     )
-    click.echo(f"\n{len(plan.candidates)} to try:")
+    say(f"\n{len(plan.candidates)} to try:")
     for candidate, _ in search.entries.values():
-        click.echo(f"  {candidate.label:<24} {candidate.course or 'yours':<6} {candidate.reason}")
+        say(f"  {candidate.label:<24} {candidate.course or 'yours':<6} {candidate.reason}")
         if not candidate.own:
-            click.echo(f"  {'':<24} {'':<6} {candidate.written}")
+            say(f"  {'':<24} {'':<6} {candidate.written}")
     _show_not_tried(plan.not_tried)
 
 
 def _show_not_tried(not_tried: Any) -> None:
     if not_tried:
-        click.echo("\nnot tried:")
+        say("\nnot tried:")
     for each in not_tried:
-        click.echo(f"  {each['label']:<24} {each['why']}")
+        say(f"  {each['label']:<24} {each['why']}")
 
 
 def _show_result(found: Improvement, reports: list[Path], target: Path | None, as_json: bool) -> None:
-    from apoint.store import strict_json
-
     path = target or found.folder / "improved.yaml"
     if as_json:
         written = {"folder": str(found.folder), "improved": str(path), "reports": list(map(str, reports))}
-        click.echo(strict_json({**found.evidence, **written}))
+        say_json({**found.evidence, **written})
         return
     _show_evidence(found.evidence)
     _show_not_tried(found.evidence["declaration"]["not_tried"])
     _show_places(found.folder, reports)
-    click.echo(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
+    say(f"improved  {path}{'' if found.changes else ' (the base as it was)'}")
 
 
 def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
@@ -206,25 +210,25 @@ def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
 
 
 def _show_evidence(result: dict[str, Any]) -> None:
-    click.echo(f"{result['sentence']}.\n")
+    say(f"{result['sentence']}.\n")
     for line in table(result["race"]):
-        click.echo(line)
+        say(line)
     if result["checks"]:
-        click.echo("\non fresh seeds:")
+        say("\non fresh seeds:")
     for line in table([_as_row(check) for check in result["checks"]], "comparison"):
-        click.echo(line)
+        say(line)
     for label in result["unchecked"]:
-        click.echo(f"  {label}: no time was left to confirm it")
+        say(f"  {label}: no time was left to confirm it")
     verdicts = {row["label"]: row["verdict"] for row in result["race"]}
     open_still = [label for label, known in verdicts.items() if known and known["outcome"] == "undecided"]
     if open_still:
-        click.echo(f"\nundecided, which more time would settle: {', '.join(open_still)}")
+        say(f"\nundecided, which more time would settle: {', '.join(open_still)}")
 
 
 def _show_places(folder: Path, reports: list[Path]) -> None:
-    click.echo(f"\nrecord    {folder}")
+    say(f"\nrecord    {folder}")
     if reports:
-        click.echo(f"report    {reports[0]}")  # which leads to the others
+        say(f"report    {reports[0]}")  # which leads to the others
 
 
 def _as_row(check: dict[str, Any]) -> dict[str, Any]:

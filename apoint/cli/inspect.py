@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.terminal import say, say_json
+from apoint.cli.using import allow_code_option, use
+from apoint.cli.writing import check_vacant, force_option
 
 
 @click.command()
@@ -20,10 +21,12 @@ from apoint.cli.using import use
 @click.option("--quick", is_flag=True, help="Trials of a second or two; none for slow models.")
 @click.option("--thorough", is_flag=True, help="Every trial, also where the cause is clear already.")
 @click.option("--html", "page", type=click.Path(), help="Write a page with pictures there.")
+@force_option
 @click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
+@allow_code_option
 @click.option("--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong; for tests.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -32,6 +35,7 @@ def command(
     changes: tuple[str, ...],
     data: str | None,
     page: str | None,
+    force: bool,
     files: tuple[str, ...],
     expect_healthy: bool,
     quiet: bool,
@@ -50,22 +54,32 @@ def command(
     """
     from apoint.recipe import parse_overrides
 
+    check_vacant(page, force)
     use(files)
-    options["say"] = None if quiet or as_json else lambda text: print(f"looking at: {text}", file=sys.stderr)
+    options["say"] = None if quiet or as_json else lambda text: say(f"looking at: {text}", err=True)
     report = _inspected(what, data, parse_overrides(changes), options)
     if page:
-        report.to_html(page)
+        _write_page(report, page, force)
     if as_json:
-        click.echo(json.dumps(report.to_dict()))
+        say_json(report.to_dict())
     else:
-        click.echo(str(report))
+        say(str(report))
         if page:
-            click.echo(f"\nPictures: {page}", err=True)
+            say(f"\nPictures: {page}", err=True)
     if expect_healthy and report.serious:
         sys.exit(4)
 
 
+def _write_page(report: Any, page: str, force: bool) -> None:
+    from apoint.inspection.page import inspection_html
+    from apoint.store.files import new_file
+
+    with new_file(Path(page), force) as stream:
+        stream.write(inspection_html(report.to_dict()).encode())
+
+
 def _inspected(what: str, data: str | None, changes: dict[str, Any], options: dict[str, Any]) -> Any:
+    from apoint.engine.custom import allowing_code, check_recipe
     from apoint.errors import UsageError
     from apoint.inspection import sources
 
@@ -75,7 +89,8 @@ def _inspected(what: str, data: str | None, changes: dict[str, Any], options: di
             raise UsageError(
                 f"{what} needs data to be inspected with; say --data digits, or a file of your own"
             )
-        return sources.inspect_class(file, name, data, changes, **options)
+        with allowing_code():  # the user names the file itself, wherever it lies
+            return sources.inspect_class(file, name, data, changes, **options)
     if what.endswith(".py"):
         raise UsageError(f"{what} is a Python file; say which class in it, as {what}:Net")
     if Path(what).is_dir():
@@ -83,4 +98,5 @@ def _inspected(what: str, data: str | None, changes: dict[str, Any], options: di
             raise UsageError("a run is inspected as it is; changes go with a recipe")
         options.pop("seed")
         return sources.inspect_run(what, **options)
+    check_recipe(Path(what))
     return sources.inspect_recipe(what, changes, **options)

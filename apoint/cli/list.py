@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
 from apoint.errors import UnknownNameError
 from apoint.registry import HOMES, Ingredient, registry
 
@@ -46,7 +47,7 @@ def command(what: str | None, name: str | None, folder: str, as_json: bool) -> N
             raise UnknownNameError("kind of ingredient", what, [*KINDS, "recipes"])
         entries = [registry(kind)[entry] for entry in ([name] if name else registry(kind))]
         if as_json:
-            click.echo(json.dumps({"schema_version": 1, what: [_as_json(entry) for entry in entries]}))
+            say_json({"schema_version": 1, what: [_as_json(entry) for entry in entries]})
         elif name:
             _explain(entries[0])
         else:
@@ -56,18 +57,16 @@ def command(what: str | None, name: str | None, folder: str, as_json: bool) -> N
 def _overview(as_json: bool) -> None:
     counts = {word: len(registry(kind)) for word, kind in KINDS.items()}
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, "kinds": counts}))
+        say_json({"schema_version": 1, "kinds": counts})
         return
     _table([(word, ", ".join(registry(KINDS[word]))) for word in KINDS])
-    click.echo(
-        "\napoint list <kind> describes each; apoint list <kind> <name> explains one and its settings."
-    )
+    say("\napoint list <kind> describes each; apoint list <kind> <name> explains one and its settings.")
 
 
 def _table(rows: list[tuple[str, str]]) -> None:
     width = max((len(left) for left, _ in rows), default=0) + 2
     for left, right in rows:
-        click.echo(click.wrap_text(right, 110, f"{left:<{width}}", " " * width))
+        say(click.wrap_text(right, 110, f"{left:<{width}}", " " * width))
 
 
 def _as_json(entry: Ingredient) -> dict[str, Any]:
@@ -84,15 +83,15 @@ def _as_json(entry: Ingredient) -> dict[str, Any]:
 
 def _explain(entry: Ingredient) -> None:
     course = f"  (course: {', '.join(entry.course)})" if entry.course else ""
-    click.echo(f"{entry.kind} {entry.name}{course}\n")
-    click.echo(inspect.getdoc(entry.build) or "")
+    say(f"{entry.kind} {entry.name}{course}\n")
+    say(inspect.getdoc(entry.build) or "")
     if entry.setting_parameters:
         from apoint.recipe.resolve import plain
 
-        click.echo("\nSettings and defaults:")
+        say("\nSettings and defaults:")
         for name, (_, default, _) in entry.setting_parameters.items():
             shown = "required" if default is inspect.Parameter.empty else plain(default)
-            click.echo(f"  {name}: {json.dumps(shown, default=str)}")
+            say(f"  {name}: {json.dumps(shown, default=str)}")
 
 
 def _recipes(folder: Path, as_json: bool) -> None:
@@ -102,8 +101,8 @@ def _recipes(folder: Path, as_json: bool) -> None:
     rows = [(str(file), str(read_document(file).values.get("description", ""))) for file in files]
     if as_json:
         found = [{"file": file, "description": text} for file, text in rows]
-        click.echo(json.dumps({"schema_version": 1, "recipes": found}, ensure_ascii=False))
+        say_json({"schema_version": 1, "recipes": found})
     elif rows:
         _table(rows)
     else:
-        click.echo(f"there are no recipes in {folder}; name another folder with --folder")
+        say(f"there are no recipes in {folder}; name another folder with --folder")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from typing import Any
 
 import click
+
+from apoint.cli.terminal import say, say_json
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
@@ -35,15 +36,13 @@ def list_models(as_json: bool) -> None:
             {"family": name, "summary": entries[name].summary, "members": members}
             for name, members in families.items()
         ]
-        click.echo(json.dumps({"schema_version": 1, "families": rows}, ensure_ascii=False))
+        say_json({"schema_version": 1, "families": rows})
         return
     width = max(map(len, families)) + 2
     for name, members in families.items():
         text = entries[name].summary + (f" Members: {', '.join(members)}." if members else "")
         first, rest = f"{name:<{width}}", " " * width
-        click.echo(
-            textwrap.fill(text, 110, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-        )
+        say(textwrap.fill(text, 110, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False))
 
 
 @command.command("info")
@@ -76,9 +75,9 @@ def model_info(
         given["input_size"] = _size(input_size)
     described = describe(name, **given, **parse_overrides(settings))
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, **described.to_plain()}, ensure_ascii=False))
+        say_json({"schema_version": 1, **described.to_plain()})
     else:
-        click.echo(str(described))
+        say(str(described))
 
 
 def _number_by_number(name: str) -> list[tuple[int, str]]:

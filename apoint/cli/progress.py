@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from apoint.cli.terminal import rewrite, say
 from apoint.engine import Moment
 
 PLAIN_SECONDS = 30.0
@@ -31,7 +32,7 @@ class ProgressLine:
             self._rewrite(describe(moment))
         elif self._worth_a_line(moment):
             self._shown_epoch, self._shown_at = int(moment.epoch), time.monotonic()
-            print(describe(moment), file=self.stream, flush=True)
+            say(describe(moment), stream=self.stream)
 
     def _worth_a_line(self, moment: Moment) -> bool:
         """At the end, and at an epoch's end or every half minute, but never more than a line a second."""
@@ -42,18 +43,18 @@ class ProgressLine:
 
     def _rewrite(self, text: str) -> None:
         width = os.get_terminal_size(self.stream.fileno()).columns if self.stream.isatty() else 100
-        print("\r" + text[: width - 1].ljust(width - 1), end="", file=self.stream, flush=True)
+        rewrite(text, self.stream, width)
         self._open = True
 
     def say(self, sentence: str) -> None:
         """A sentence for the user, on a line of its own."""
         self.close()
-        print(f"apoint: {sentence}", file=self.stream, flush=True)
+        say(f"apoint: {sentence}", stream=self.stream)
 
     def close(self) -> None:
         """End a line that is being rewritten."""
         if self._open:
-            print(file=self.stream, flush=True)
+            say(stream=self.stream)
             self._open = False
 
 
@@ -93,7 +94,7 @@ class FleetLine(ProgressLine):
             self._rewrite(text)
         elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
             self._shown_at = time.monotonic()
-            print(text, file=self.stream, flush=True)
+            say(text, stream=self.stream)
 
 
 def describe_fleet(moment: Any) -> str:

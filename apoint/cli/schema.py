@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from apoint.cli.terminal import say_json
 
 
 @click.command()
@@ -18,4 +18,4 @@ def command() -> None:
     """
     from apoint.recipe import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=1, ensure_ascii=False))
+    say_json(json_schema(), indented=True)

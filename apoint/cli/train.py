@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.using import use
+from apoint.cli.terminal import say, say_json
+from apoint.cli.using import allow_code_option, use
 
 if TYPE_CHECKING:
     from apoint.recipe import Document, Recipe
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
+@allow_code_option
 @click.option("--print-recipe", is_flag=True, help="Show every value with its origin, and do nothing.")
 @click.option("--dry-run", is_flag=True, help="Check everything, say what it would cost, and do nothing.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -52,7 +53,7 @@ def command(
     """
     from apoint.recipe import load_recipe, parse_overrides
 
-    use(files)
+    use(files, [recipe])
     loaded, document = load_recipe(recipe, parse_overrides(overrides))
     if print_recipe:
         _print_recipe(loaded, document, as_json)
@@ -71,9 +72,9 @@ def _print_recipe(recipe: Recipe, document: Document, as_json: bool) -> None:
             "fingerprint": recipe.fingerprint,
             "recipe": recipe.model_dump(mode="json"),
         }
-        click.echo(json.dumps(values, ensure_ascii=False))
+        say_json(values)
     else:
-        click.echo(f"# fingerprint {recipe.fingerprint}\n{with_origins(recipe, document)}", nl=False)
+        say(f"# fingerprint {recipe.fingerprint}\n{with_origins(recipe, document)}", nl=False)
 
 
 def _dry_run(recipe: Recipe, document: Document, seed: int, options: dict[str, Any], as_json: bool) -> None:
@@ -82,16 +83,14 @@ def _dry_run(recipe: Recipe, document: Document, seed: int, options: dict[str, A
 
     cost = estimate(recipe, document, seed, Options(**options))
     if as_json:
-        click.echo(json.dumps({"schema_version": 1, **cost}, ensure_ascii=False))
+        say_json({"schema_version": 1, **cost})
         return
-    click.echo(f"recipe       {recipe.name} ({recipe.fingerprint}), seed {seed}")
-    click.echo(f"folder       {cost['folder']} ({cost['state']})")
-    click.echo(f"data         {cost['train_examples']} training and {cost['test_examples']} test examples")
-    click.echo(f"model        {cost['parameters']:,} parameters")
-    click.echo(f"training     {cost['total_steps']} steps of {recipe.batch_size} on {cost['device']}")
-    click.echo(
-        f"expected     about {duration(cost['seconds'])}, {cost['memory_bytes'] / 2**20:.0f} MiB of memory"
-    )
+    say(f"recipe       {recipe.name} ({recipe.fingerprint}), seed {seed}")
+    say(f"folder       {cost['folder']} ({cost['state']})")
+    say(f"data         {cost['train_examples']} training and {cost['test_examples']} test examples")
+    say(f"model        {cost['parameters']:,} parameters")
+    say(f"training     {cost['total_steps']} steps of {recipe.batch_size} on {cost['device']}")
+    say(f"expected     about {duration(cost['seconds'])}, {cost['memory_bytes'] / 2**20:.0f} MiB of memory")
 
 
 def _train(
@@ -111,11 +110,9 @@ def _train(
 def _show_result(run: Run, as_json: bool) -> None:
     values = run.metrics.final()
     if as_json:
-        from apoint.store import strict_json
-
         result = {"folder": str(run.folder), "state": run.state, "seed": run.seed, "metrics": values}
-        click.echo(strict_json({"schema_version": 1, **result}))
+        say_json({"schema_version": 1, **result})
         return
-    click.echo(f"{run.folder}: {run.state}")
+    say(f"{run.folder}: {run.state}")
     for name, value in values.items():
-        click.echo(f"  {name:<28} {value:.6g}")
+        say(f"  {name:<28} {value:.6g}")

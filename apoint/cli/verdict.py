@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
+
 if TYPE_CHECKING:
     from apoint.verdict import Verdict
     from apoint.verdict.scores import Scores
@@ -79,7 +81,7 @@ def _decide(table: Scores, options: dict[str, Any], quiet: bool) -> dict[str, Ve
         margin = _margin_from(table, exploratory)
     looks = _looks(options["looks"], options["anytime"], pairs)
     if not quiet and options["looks"] is None and not options["anytime"]:
-        click.echo(f"one look at all {pairs} pairs, as if their number had been fixed beforehand", err=True)
+        say(f"one look at all {pairs} pairs, as if their number had been fixed beforehand", err=True)
     settings = {
         "looks": looks,
         "alpha": options["alpha"],
@@ -139,16 +141,14 @@ def _looks(text: str | None, anytime: bool, pairs: int) -> tuple[int, ...]:
 
 def _show(verdicts: dict[str, Verdict], as_json: bool) -> None:
     if as_json:
-        from apoint.store import strict_json
-
         each = {name: {"sentence": one.sentence, **one.to_dict()} for name, one in verdicts.items()}
         shown = next(iter(each.values())) if len(each) == 1 else {"arms": each}
-        click.echo(strict_json({"schema_version": 1, **shown}))
+        say_json({"schema_version": 1, **shown})
         return
     for name, verdict in verdicts.items():
         if len(verdicts) > 1:
-            click.echo(f"{name}\n{'-' * len(name)}")
-        click.echo(f"{verdict}" + ("\n" if len(verdicts) > 1 else ""))
+            say(f"{name}\n{'-' * len(name)}")
+        say(f"{verdict}" + ("\n" if len(verdicts) > 1 else ""))
 
 
 def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:
@@ -156,5 +156,5 @@ def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:
     welcome = ("better", "equivalent") if expected == "not-worse" else (expected,)
     for name, verdict in verdicts.items():
         if verdict.outcome not in welcome:
-            click.echo(f"apoint: expected {expected}, and {name} is {verdict.outcome}", err=True)
+            say(f"apoint: expected {expected}, and {name} is {verdict.outcome}", err=True)
             sys.exit(NOT_AS_EXPECTED)

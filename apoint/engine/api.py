@@ -20,7 +20,7 @@ from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
 from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model, rehearse
 from apoint.engine.signals import TrainingInterruptedError, listening
-from apoint.errors import DamagedError, DivergedError, StorageError, UnknownNameError, UsageError
+from apoint.errors import DamagedError, DivergedError, StorageError, UnknownNameError, UsageError, first_line
 from apoint.recipe import Document, Recipe, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
@@ -67,6 +67,7 @@ def train(
     *,
     watch: Callable[[Moment], None] | None = None,
     say: Callable[[str], None] | None = None,
+    allow_code: bool = False,
     **options: Any,
 ) -> Run:
     """Train a replica, or go on with it, or take it as finished; returns its run.
@@ -77,9 +78,11 @@ def train(
         changes: Dotted paths and their new values, such as `{"optimizer.lr": 3e-4, "epochs": 3}`.
         watch: Called now and then with where training stands.
         say: Called with sentences the user should read; by default they are dropped.
+        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **options: See `Options`.
     """
-    return train_document(*load_recipe(recipe, changes), seed, watch=watch, say=say, **options)
+    with custom.allowing_code(allow_code):
+        return train_document(*load_recipe(recipe, changes), seed, watch=watch, say=say, **options)
 
 
 def train_document(
@@ -235,7 +238,7 @@ def code_of(recipe: Recipe, folder: Path) -> str:
     """
     values = recipe.canonical()
     registered = (path for path in environment.foreign_modules(values).values() if path.is_file())
-    return environment.code_hash((*custom.own_files(values, folder), *registered))
+    return environment.code_hash((*custom.own_files(values, folder).values(), *registered))
 
 
 def run_folder(root: Path, recipe: Recipe, seed: int) -> Path:
@@ -268,8 +271,8 @@ def load_model(
     recipe, _ = load_recipe(run.resolved)
     if "file" in recipe.model and not allow_code:
         raise UsageError(
-            f"the model of {run.folder.name} comes from {recipe.model['file']!r}; pass allow_code=True "
-            "to run that file"
+            f"the model of {run.folder.name} comes from {recipe.model['file']!r}, which is not run; if you "
+            "trust it, load it with apoint.engine.load_model(run, allow_code=True)"
         )
     sealed = run.seal.checkpoints if run.seal else None
     saved = checkpoint.newest(run.folder, lambda sentence: None, sealed)
@@ -277,10 +280,16 @@ def load_model(
         raise StorageError(f"{run.folder} has no checkpoint yet")
     from apoint.data import Facts
 
-    facts = saved.state["facts"]
-    shape = tuple(facts["input_shape"])
-    model = build_model(recipe, Facts(**{**facts, "input_shape": shape}), 0, Path(folder or "."))
-    model.load_state_dict(saved.tensors["model"])
+    try:
+        facts = saved.state["facts"]
+        known = Facts(**{**facts, "input_shape": tuple(facts["input_shape"])})
+        with custom.allowing_code(allow_code):
+            model = build_model(recipe, known, 0, Path(folder or "."))
+        model.load_state_dict(saved.tensors["model"])
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"the checkpoint of {run.folder} is of another model: {first_line(error)}"
+        ) from error
     if average:
         _load_average(model, saved)
     return model.eval()

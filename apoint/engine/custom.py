@@ -1,6 +1,9 @@
 """Models and datasets from a file of the user's: `model: {file: net.py, class: Net, …}`.
 
-Only the engine runs such a file, and only for a recipe that the user asked to train.
+Only the engine runs such a file, and only for a recipe that the user asked to train. A recipe that lies in a
+record (a run, comparison or improvement folder) may come from anybody: unless the user allows it, the files
+that it names are not run, and none is read that lies outside of the record. Every use of such a file goes
+through `find_code`, `find` or `check_paths`, which see to that.
 """
 
 from __future__ import annotations
@@ -8,32 +11,147 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from apoint.data.locate import spell_out
 from apoint.errors import UnknownNameError, UsageError
+from apoint.recipe import read_document
+from apoint.store.layout import is_run_folder
+
+DECLARATION = "declaration.json"  # what a comparison or improvement folder has
+_allowed: ContextVar[bool] = ContextVar("code_is_allowed", default=False)
 
 
-def own_files(recipe: Mapping[str, Any], folder: Path) -> tuple[Path, ...]:
-    """The user's files that a recipe names."""
-    return tuple(find(name, folder) for name in named_files(recipe))
+# -- what is allowed ------------------------------------------------------------------------------------
 
 
-def named_files(recipe: Mapping[str, Any]) -> list[str]:
-    """The names of the user's files in a recipe's plain values: a model, a dataset, weights to begin with."""
-    sections = (recipe.get(section) or {} for section in ("model", "data", "weights"))
-    return [section["file"] for section in sections if "file" in section]
+@contextmanager
+def allowing_code(allow: bool = True) -> Iterator[None]:
+    """While it is entered, recipes that lie in a record may run and read the files that they name.
+
+    Args:
+        allow: Whether they may; if not, what was allowed around this stays allowed.
+    """
+    token = _allowed.set(allow or _allowed.get())
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def code_is_allowed() -> bool:
+    """Whether recipes in a record may run and read the files that they name."""
+    return _allowed.get()
+
+
+def record_around(folder: Path) -> Path | None:
+    """The run, comparison or improvement folder that a folder is or lies in; None if there is none."""
+    for place in dict.fromkeys((folder.absolute(), folder.resolve())):
+        for each in (place, *place.parents):
+            if is_run_folder(each) or os.path.lexists(each / DECLARATION):
+                return each
+    return None
+
+
+def check_recipe(file: Path) -> None:
+    """Refuse a recipe file in a record that would run code, before anything is done with it."""
+    record = None if _allowed.get() else record_around(file.absolute().parent)
+    if record is None:
+        return
+    if record_around(file.resolve().parent) is None:
+        raise UsageError(f"{file} is a link that leads out of the record {record}; {_HOW_TO_ALLOW}")
+    values = read_document(file).values
+    for section in (values.get("model"), values.get("data")):
+        if isinstance(section, Mapping) and isinstance(section.get("file"), str):
+            find_code(section["file"], file.resolve().parent)
+
+
+_HOW_TO_ALLOW = "if you trust it, allow that with --allow-code (in Python, allow_code=True)"
+
+
+def _untrusted(folder: Path) -> Path | None:
+    """The record that a recipe's folder lies in, unless the user allowed what it names."""
+    return None if _allowed.get() else record_around(folder)
+
+
+# -- finding files --------------------------------------------------------------------------------------
+
+
+def own_files(recipe: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """The user's files that a recipe's plain values name: a model, a dataset, weights to begin with."""
+    found = {}
+    for section, finder in (("model", find_code), ("data", find_code), ("weights", find)):
+        if file := (recipe.get(section) or {}).get("file"):
+            found[file] = finder(file, folder)
+    return found
+
+
+def find_code(file: str, folder: Path) -> Path:
+    """A Python file named in a recipe, relative to the recipe's folder; one in a record must be allowed."""
+    if record := _untrusted(folder):
+        raise UsageError(
+            f"a recipe in {record} names the Python file {file!r}, which is not run; {_HOW_TO_ALLOW}"
+        )
+    return find(file, folder)
 
 
 def find(file: str, folder: Path) -> Path:
-    """A file named in a recipe, relative to the recipe's folder."""
-    path = Path(file) if Path(file).is_absolute() else folder / file
+    """A file named in a recipe, relative to the recipe's folder.
+
+    A recipe in a record names only files in that record, unless more is allowed. Where it is, what is not
+    there is looked for in the current folder: records do not keep the user's files.
+    """
+    record = _untrusted(folder)
+    if record is None and code_is_allowed() and not (folder / file).is_file() and record_around(folder):
+        folder = Path.cwd()
+    if record is not None and not _is_inside(folder / file, record):
+        raise UsageError(
+            f"a recipe in {record} names the file {file!r} outside of it, which is not read; {_HOW_TO_ALLOW}"
+        )
+    return locate(file, folder)
+
+
+def locate(file: str, folder: Path) -> Path:
+    """A file that the user names, relative to a folder."""
+    path = folder / file
     if not path.is_file():
         raise UsageError(f"the recipe names {file!r}, and there is no such file in {folder}")
     return path.resolve()
+
+
+def _is_inside(path: Path, record: Path) -> bool:
+    inside = path.resolve().is_relative_to(record.resolve())
+    return inside and ".." not in path.parts
+
+
+def check_paths(data: Mapping[str, Any], folder: Path) -> bool:
+    """Whether paths in a data section may be relative to the recipe; refuses those that must not be read.
+
+    In a record they must be plain names, which are looked for in the current folder and in the data root.
+    """
+    record = _untrusted(folder)
+    if record is None:
+        return True
+    named = [data[name] for name in ("path", "test_path") if data.get(name)]
+    for path in (
+        each for pattern in named for each in (pattern, *spell_out(pattern))
+    ):  # braces are spelled out
+        leads_out = Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~")
+        if leads_out or record_around(Path.cwd()):
+            raise UsageError(
+                f"a recipe in {record} names the data {path!r}, which is not read; {_HOW_TO_ALLOW}"
+            )
+    return False
+
+
+# -- running files --------------------------------------------------------------------------------------
 
 
 def call(spec: Mapping[str, Any], member: str, supplied: Mapping[str, Any], folder: Path) -> Any:
@@ -42,7 +160,7 @@ def call(spec: Mapping[str, Any], member: str, supplied: Mapping[str, Any], fold
     A parameter whose name is one of `supplied` (such as `num_classes`) is filled in unless the recipe
     sets it; every other value of the section is passed on by name.
     """
-    path = find(spec["file"], folder)
+    path = find_code(spec["file"], folder)
     target = getattr(_module(path), spec[member], None)
     if target is None:
         names = [name for name in vars(_module(path)) if not name.startswith("_")]

@@ -177,7 +177,7 @@ def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) 
         if not isinstance(source, Source):
             raise UsageError(f"{spec['function']} in {spec['file']} must return an apoint.data.Source")
         return assemble_data(source, where=spec["file"], seed=split_seed, **handling)
-    if root is None and "path" in spec:
+    if custom.check_paths(spec, folder) and root is None and "path" in spec:
         root = folder  # a path is relative to where one stands, or else to the recipe that names it
     return load(spec, root=root, seed=split_seed, **handling)
 

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from apoint.data import Split
-from apoint.engine import assemble, load_model
+from apoint.engine import assemble, custom, load_model
 from apoint.engine.replica import Replica
-from apoint.errors import UsageError
+from apoint.errors import StorageError, UsageError, first_line
 from apoint.inspection.api import inspect
 from apoint.inspection.report import Report
 from apoint.optim import RuleOptimizer, exempt_from_decay
 from apoint.recipe import Document, Recipe, load_recipe
 from apoint.store import Run
+from apoint.store.layout import RESOLVED
 
 MOST_EXAMPLES = 4096
 
@@ -45,8 +46,13 @@ def inspect_recipe(
     recipe, document = load_recipe(source, changes)
     replica = assemble(recipe, seed, data_root=data_root, folder=document.folder)
     if weights is not None:
-        trained = load_model(weights, allow_code=True, folder=document.folder)
-        replica.model.load_state_dict(trained.state_dict())
+        trained = load_model(weights, allow_code=custom.code_is_allowed(), folder=document.folder)
+        try:
+            replica.model.load_state_dict(trained.state_dict())
+        except RuntimeError as error:
+            raise StorageError(
+                f"the checkpoint of {weights.folder} does not fit its data: {first_line(error)}"
+            ) from None
     replica.model.train()
     options.setdefault("name", f"{recipe.name}, seed {seed}")
     test = replica.data.splits.get("test")
@@ -75,12 +81,20 @@ def _about(report: Report, file: str) -> Report:
     return replace(report, diagnosis=replace(report.diagnosis, findings=findings))
 
 
-def inspect_run(folder: str | Path, **options: Any) -> Report:
-    """Inspect a run as its newest checkpoint has it."""
+def inspect_run(folder: str | Path, *, allow_code: bool = False, **options: Any) -> Report:
+    """Inspect a run as its newest checkpoint has it.
+
+    Args:
+        folder: The run folder.
+        allow_code: Whether the files that its recipe names may be run.
+        **options: See `inspect`.
+    """
     run = Run(folder)
     options.setdefault("name", f"{run.folder.name}, newest checkpoint")
-    recipe = run.folder / "resolved.yaml"
-    return inspect_recipe(recipe, seed=run.seed or 0, weights=run, **options)
+    recipe = run.folder / RESOLVED
+    with custom.allowing_code(allow_code):
+        custom.check_recipe(recipe)
+        return inspect_recipe(recipe, seed=run.seed or 0, weights=run, **options)
 
 
 def inspect_class(

@@ -55,3 +55,17 @@ def write_comparison_report(
     place = Path(folder) / PAGE if path is None else Path(path)
     write_atomically(place, comparison_html(folder, place.resolve().parent))
     return place
+
+
+def is_report_of(path: str | os.PathLike[str], command: str) -> bool:
+    """Whether a file is the report that this command wrote when it was given before.
+
+    Args:
+        path: The file; there may be none.
+        command: What was typed.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return text.startswith("<!DOCTYPE html>") and closing.reproduce_section(command) in text

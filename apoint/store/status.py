@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from apoint.errors import StorageError, printable
+from apoint.errors import StorageError, one_line
 from apoint.store.reader import read_json
 
 State = Literal["running", "finished", "interrupted", "failed", "diverged"]
@@ -88,7 +88,7 @@ def writer_of(status: dict[str, Any]) -> str:
     """The process that a status names, in words."""
     pid, name = whole(status.get("pid")), status.get("host")
     process = f"process {pid}" if pid is not None else "another process"
-    return process if name in (None, host()) else f"{process} on {printable(name)}"
+    return process if name in (None, host()) else f"{process} on {one_line(name)}"
 
 
 def number(value: Any) -> float | None:

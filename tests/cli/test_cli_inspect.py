@@ -50,6 +50,29 @@ def test_a_healthy_recipe(recipe: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "looking at: a short training" in err
 
 
+def foreign(tmp_path: Path, **changes: object) -> Path:
+    """A run folder whose recipe was replaced by another after training."""
+    folder = train(RECIPE, runs_root=tmp_path / "runs", changes={"epochs": 1}).folder
+    (folder / "resolved.yaml").unlink()
+    (folder / "resolved.yaml").write_text(json.dumps({**RECIPE, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"model": {"name": "mlp", "width": 16}}, {"model": "cnn"}, {"data": "moons"}, {"data": "circles"}],
+    ids=str,
+)
+def test_weights_of_another_model_are_refused_in_a_sentence(
+    changes: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, str(foreign(tmp_path, **changes)), "--quick", "--quiet")
+    assert code in (1, 2)
+    assert err.startswith("apoint: ")
+    assert len(err.strip().splitlines()) == 1
+    assert "unexpected" not in err
+
+
 def test_a_sick_recipe(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     code, out, _ = run(

@@ -17,6 +17,7 @@ from apoint.cli import main
 from apoint.cli.runs import command, listing, text
 from apoint.cli.runs.options import complete_run
 from apoint.cli.runs.plot import LETTERS, Frame, plot_many, plot_one, trace
+from apoint.cli.terminal import one_line
 from apoint.errors import UnknownNameError, UsageError
 from apoint.store import Run, RunWriter
 
@@ -419,8 +420,8 @@ def test_nothing_in_a_run_can_steer_the_terminal(tmp_path: Path) -> None:
         assert not set(shown) & set(HOSTILE) - set("[2J]0;owned31mgnp"), arguments
 
 
-def test_clean_keeps_ordinary_letters() -> None:
-    assert text.clean("naïve 模型 🙂 a\tb\x00") == "naïve 模型 🙂 ab"
+def test_ordinary_letters_stay() -> None:
+    assert one_line("naïve 模型 🙂 a\tb\x00") == "naïve 模型 🙂 a\\tb\\x00"
     assert text.display_width("模型a") == 5
     assert text.display_width(text.shorten("模型模型模型-abc-s1", 10)) <= 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from apoint.book.folders import make_folder
 from apoint.book.site import chapter, front, lists
 from apoint.book.site.shelf import Shelf
 from apoint.store.files import write_atomically
@@ -22,14 +23,15 @@ def pages(shelf: Shelf) -> dict[str, str]:
     return found
 
 
-def write(shelf: Shelf, folder: Path) -> list[Path]:
+def write(shelf: Shelf, folder: Path, force: bool = False) -> list[Path]:
     """Write the pages into a folder; returns them, the first page first.
 
     Args:
         shelf: Claims, exercises and what came of them.
-        folder: Made if it is missing; what else lies there stays.
+        folder: Made if it is missing; one that is neither empty nor made by this is refused.
+        force: Whether to write into any folder; what else lies there stays.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, force=force)
     written = []
     for name, text in pages(shelf).items():
         write_atomically(folder / name, text)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apoint.cli.terminal import say, say_json
+from apoint.cli.writing import force_option
+
 if TYPE_CHECKING:
     from apoint.book import Claim, Exercise, Outcome
 
@@ -39,9 +42,7 @@ def command() -> None:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    from apoint.store import strict_json
-
-    click.echo(strict_json({"schema_version": SCHEMA_VERSION, **content}))
+    say_json({"schema_version": SCHEMA_VERSION, **content})
 
 
 # -- list -----------------------------------------------------------------------------------------------
@@ -213,8 +214,9 @@ def run(names: tuple[str, ...], **options: Any) -> None:
     "--out", type=click.Path(), default="figures", show_default=True, help="The folder of the files."
 )
 @click.option("--scale", type=click.Choice(SCALES), default="quick", show_default=True)
+@force_option
 @_folder
-def figure(name: str, out: str, scale: Any, folder: str) -> None:
+def figure(name: str, out: str, scale: Any, force: bool, folder: str) -> None:
     """Draw the figures of the claims that NAME means, from their records or by running them: SVG and PNG."""
     from apoint.book import select
     from apoint.book.batch import kept
@@ -230,11 +232,11 @@ def figure(name: str, out: str, scale: Any, folder: str) -> None:
             if done.outcome is None:
                 raise ApointError(f"{claim.id} broke: {done.problem}")
             outcome = done.outcome
-        written += save(outcome.pictures, Path(out), claim.id)
+        written += save(outcome.pictures, Path(out), claim.id, force)
     if not written:
         raise UsageError(f"{name} draws nothing; apoint book run {name} shows its numbers")
     for path in written:
-        click.echo(path)
+        say(path)
 
 
 @command.command()
@@ -242,14 +244,15 @@ def figure(name: str, out: str, scale: Any, folder: str) -> None:
 @click.option(
     "--scale", type=click.Choice(SCALES), help="Only records of this scale.  [default: the largest of each]"
 )
+@force_option
 @_folder
-def build(out: str, scale: Any, folder: str) -> None:
+def build(out: str, scale: Any, force: bool, folder: str) -> None:
     """Write the whole book as pages that need no network, from the records of apoint book run."""
     from apoint.book.site import write
     from apoint.book.site.shelf import Shelf
 
     shelf = Shelf.load(Path(folder), scale)
-    pages = write(shelf, Path(out))
+    pages = write(shelf, Path(out), force)
     if not shelf.outcomes:
-        click.echo(f"apoint: there are no records in {folder}; apoint book run --all makes them", err=True)
-    click.echo(f"{len(pages)} pages, {len(shelf.outcomes)} of {len(shelf.claims)} claims run: {pages[0]}")
+        say(f"apoint: there are no records in {folder}; apoint book run --all makes them", err=True)
+    say(f"{len(pages)} pages, {len(shelf.outcomes)} of {len(shelf.claims)} claims run: {pages[0]}")

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-
 from apoint.book import Claim, claims, select
 from apoint.book.batch import RECORDS, Done, kept, run_all
 from apoint.book.card import print_card, print_summary, verdict_words
 from apoint.book.outcome import record_path
 from apoint.book.running import Scale
 from apoint.cli.progress import ProgressLine, duration
+from apoint.cli.terminal import rewrite, say, say_json
 from apoint.errors import UsageError
 
 TERMINATED = 143
@@ -36,7 +35,7 @@ def run_command(names: Sequence[str], options: dict[str, Any]) -> int:
     quiet = options["quiet"] or options["as_json"]
     earlier = [] if options["fresh"] or not options["everything"] else _earlier(chosen, scale, folder)
     if earlier and not quiet:
-        click.echo(f"apoint: {len(earlier)} claims have a record and are not run again (--fresh)", err=True)
+        say(f"apoint: {len(earlier)} claims have a record and are not run again (--fresh)", err=True)
     known = {done.id for done in earlier}
     waiting = [claim for claim in chosen if claim.id not in known]
     new = run_chosen(waiting, scale, folder, options["workers"], quiet)
@@ -57,7 +56,7 @@ def _chosen(names: Sequence[str], everything: bool, scale: Scale) -> list[Claim]
     if without and not everything:
         raise UsageError(f"{', '.join(without)} cannot be run at the scale {scale}; quick is always there")
     if without:
-        click.echo(f"apoint: left out, without the scale {scale}: {', '.join(without)}", err=True)
+        say(f"apoint: left out, without the scale {scale}: {', '.join(without)}", err=True)
     return [claim for claim in chosen if scale in claim.seconds]
 
 
@@ -118,11 +117,11 @@ class ClaimLine(ProgressLine):
             return
         if self.moving and self._open:
             self._rewrite("")
-            print("\r", end="", file=self.stream)
+            rewrite("", self.stream, 1)
             self._open = False
         words = verdict_words(done.outcome.verdict) if done.outcome else f"! broke: {done.problem}"
         took = f"  {duration(done.outcome.seconds)}" if done.outcome else ""
-        print(f"{self.done}/{self.total}  {done.id:<5} {words}{took}", file=self.stream, flush=True)
+        say(f"{self.done}/{self.total}  {done.id:<5} {words}{took}", stream=self.stream)
 
     def tick(self, seconds: float) -> None:
         """So many seconds are left."""
@@ -138,14 +137,14 @@ class ClaimLine(ProgressLine):
             self._rewrite(f"{self.done}/{self.total} claims  {sentence}  {self._left}")
         elif time.monotonic() - self._shown_at > 10:
             self._shown_at = time.monotonic()
-            print(sentence, file=self.stream, flush=True)
+            say(sentence, stream=self.stream)
 
 
 def _print(chosen: Sequence[Claim], done: Sequence[Done], scale: Scale, cards: bool) -> None:
     for claim, one in zip(chosen, done, strict=True):
         if one.outcome is not None and (cards or one.outcome.verdict not in HOLD):
             print_card(claim, one.outcome)
-            click.echo()
+            say()
     if len(done) > 1:
         print_summary(
             (
@@ -157,10 +156,10 @@ def _print(chosen: Sequence[Claim], done: Sequence[Done], scale: Scale, cards: b
             )
             for claim, one in zip(chosen, done, strict=True)
         )
-        click.echo(f"\n{_counts(done)}")
+        say(f"\n{_counts(done)}")
     for one in done:
         if one.problem:
-            click.echo(f"apoint: {one.id} broke: {one.problem}", err=True)
+            say(f"apoint: {one.id} broke: {one.problem}", err=True)
 
 
 def _counts(done: Sequence[Done]) -> str:
@@ -170,8 +169,6 @@ def _counts(done: Sequence[Done]) -> str:
 
 
 def _print_json(done: Sequence[Done], scale: Scale, folder: Path) -> None:
-    from apoint.store import strict_json
-
     outcomes: list[dict[str, Any]] = []
     for one in done:
         if one.outcome is None:
@@ -180,7 +177,7 @@ def _print_json(done: Sequence[Done], scale: Scale, folder: Path) -> None:
         plain = {key: value for key, value in one.outcome.to_plain().items() if key != "pictures"}
         record = str(record_path(folder / RECORDS, one.id, scale))
         outcomes.append({**plain, "record": record, "kept": one.kept})
-    click.echo(strict_json({"schema_version": 1, "scale": scale, "outcomes": outcomes}))
+    say_json({"schema_version": 1, "scale": scale, "outcomes": outcomes})
 
 
 def _exit_code(done: Sequence[Done], expect_holds: bool) -> int:
@@ -188,6 +185,6 @@ def _exit_code(done: Sequence[Done], expect_holds: bool) -> int:
         return 1
     unmet = [one for one in done if one.outcome is not None and one.outcome.verdict not in HOLD]
     if expect_holds and unmet:
-        click.echo(f"apoint: expected to hold, and does not: {', '.join(one.id for one in unmet)}", err=True)
+        say(f"apoint: expected to hold, and does not: {', '.join(one.id for one in unmet)}", err=True)
         return 4
     return 0

@@ -11,7 +11,8 @@ import click
 
 from apoint.cli.runs import options
 from apoint.cli.runs.options import SCHEMA_VERSION
-from apoint.errors import UsageError
+from apoint.cli.terminal import confirm, paint, say, say_json
+from apoint.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from apoint.store import Run
@@ -31,9 +32,7 @@ def command() -> None:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    from apoint.store import strict_json
-
-    click.echo(strict_json({"schema_version": SCHEMA_VERSION, **content}))
+    say_json({"schema_version": SCHEMA_VERSION, **content})
 
 
 # -- list -----------------------------------------------------------------------------------------------
@@ -104,18 +103,18 @@ def curves(runs: tuple[str, ...], runs_root: str, metric: str, log: bool, as_jso
 
 def _print_curves(series: dict[Run, tuple[list[int], list[float]]], metric: str, log: bool) -> None:
     from apoint.cli.runs.plot import LETTERS, plot_many, remark
-    from apoint.cli.runs.text import clean, columns, draws_unicode, number, paint, say
+    from apoint.cli.runs.text import columns, draws_unicode, number
 
     def in_colour(index: int, text: str) -> str:
         return paint(text, _COLOURS[index % len(_COLOURS)])
 
     drawn = dict(list(series.items())[: len(LETTERS)])
-    say(clean(metric))
+    say(one_line(metric))
     for line in plot_many(list(drawn.values()), columns(), 14, draws_unicode(), log, in_colour):
         say(line)
     for index, (run, curve) in enumerate(drawn.items()):
         letter, last = in_colour(index, LETTERS[index]), number(curve[1][-1])
-        say(f"  {letter}  {clean(run.folder.name)}   last {last}   {remark(curve, log)}")
+        say(f"  {letter}  {one_line(run.folder.name)}   last {last}   {remark(curve, log)}")
     say("  #  several runs")
     if len(series) > len(drawn):
         say(f"{len(drawn)} of {len(series)} runs are drawn, as many as there are letters")
@@ -140,7 +139,7 @@ def reindex(runs_root: str, as_json: bool) -> None:
     if as_json:
         _print_json({"runs": count, "seconds": seconds, "catalogue": str(catalogue.path)})
     else:
-        click.echo(f"{count} runs indexed in {seconds:.2f} s")
+        say(f"{count} runs indexed in {seconds:.2f} s")
 
 
 @command.command()
@@ -150,18 +149,17 @@ def reindex(runs_root: str, as_json: bool) -> None:
 @options.as_json
 def rm(runs: tuple[str, ...], runs_root: str, yes: bool, as_json: bool) -> None:
     """Remove RUNS with all that is in their folders."""
-    from apoint.cli.runs.text import clean
     from apoint.store import remove_run
 
     found = options.named_runs(runs, runs_root)
-    names = ", ".join(clean(run.folder.name) for run in found)
+    names = ", ".join(one_line(run.folder.name) for run in found)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"removing {names} needs --yes where nobody can be asked")
-        click.confirm(f"Remove {names} for good?", abort=True)
+        confirm(f"Remove {names} for good?")
     for run in found:
         remove_run(run)
     if as_json:
         _print_json({"removed": [str(run.folder) for run in found]})
     else:
-        click.echo(f"removed {names}")
+        say(f"removed {names}")

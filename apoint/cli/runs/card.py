@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from apoint.cli.runs.plot import plot_one
-from apoint.cli.runs.text import STATE_COLOURS, ago, clean, columns, draws_unicode, number, paint, say, span
-from apoint.errors import ApointError
+from apoint.cli.runs.text import STATE_COLOURS, ago, columns, draws_unicode, number, span
+from apoint.cli.terminal import paint, say
+from apoint.errors import ApointError, one_line
 from apoint.store.run import Run
 
 MOST_CURVES = 6
@@ -27,29 +28,29 @@ def print_run(run: Run, metrics: Sequence[str], log: bool) -> None:
     """
     logged = run.metrics
     curves = {name: logged.series(name) for name in metrics or logged.names[:MOST_CURVES]}
-    say(clean(run.folder.name))
+    say(one_line(run.folder.name))
     for label, text in _facts(run):
         say(f"  {label:<9} {text}")
     for name, curve in curves.items():
-        say(f"\n{clean(name)}   last {number(curve[1][-1])}")
+        say(f"\n{one_line(name)}   last {number(curve[1][-1])}")
         for line in plot_one(curve, columns(), _HEIGHT, draws_unicode(), log):
             say(line)
     hidden = [] if metrics else logged.names[MOST_CURVES:]
     if hidden:
-        say(f"\n{len(hidden)} more curves: --metric " + clean(", ".join(hidden)))
+        say(f"\n{len(hidden)} more curves: --metric " + one_line(", ".join(hidden)))
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     status, metrics = run.status, run.metrics
-    facts = [("state", _state(run)), ("folder", clean(run.folder))]
+    facts = [("state", _state(run)), ("folder", one_line(run.folder))]
     if status.get("reason"):
-        facts.append(("reason", clean(status["reason"])))
+        facts.append(("reason", one_line(status["reason"])))
     if isinstance(status.get("started"), int | float):
         began = datetime.fromtimestamp(status["started"]).strftime("%Y-%m-%d %H:%M")
         facts.append(("started", f"{began} ({ago(status['started'])})"))
     facts += [("recipe" if not place else "", line) for place, line in enumerate(recipe_lines(run))]
     for place, name in enumerate(metrics.names):
-        facts.append(("metrics" if not place else "", f"{clean(name):<24} {number(metrics.last(name))}"))
+        facts.append(("metrics" if not place else "", f"{one_line(name):<24} {number(metrics.last(name))}"))
     if metrics.torn:
         facts.append(("note", f"{metrics.torn} torn lines in the metrics were passed over"))
     return facts
@@ -57,10 +58,10 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 def _state(run: Run) -> str:
     status, state = run.status, run.state
-    text = paint(clean(state), STATE_COLOURS.get(state))
+    text = paint(one_line(state), STATE_COLOURS.get(state))
     if status.get("step") is not None:
-        text += f", step {clean(status['step'])}"
-        text += f" of {clean(status['total_steps'])}" if status.get("total_steps") is not None else ""
+        text += f", step {one_line(status['step'])}"
+        text += f" of {one_line(status['total_steps'])}" if status.get("total_steps") is not None else ""
     trained = run.metrics[-1].get("seconds") if run.metrics else None
     if isinstance(trained, int | float):
         text += f", {span(trained)} of training"
@@ -72,9 +73,9 @@ def recipe_lines(run: Run) -> list[str]:
     try:
         settings = {name: value for name, value in run.resolved.items() if name not in _SAID_ELSEWHERE}
     except ApointError as error:
-        return [clean(error)]
+        return [one_line(error)]
     parts = [f"{name}={_brief(value)}" for name, value in settings.items() if _is_brief(value)]
-    return textwrap.wrap(clean("  ".join(parts)), columns() - 12)[:4]
+    return textwrap.wrap(one_line("  ".join(parts)), columns() - 12)[:4]
 
 
 def _is_brief(value: Any) -> bool:

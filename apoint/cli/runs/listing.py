@@ -9,14 +9,14 @@ from typing import Any
 from apoint.cli.runs.text import (
     STATE_COLOURS,
     ago,
-    clean,
     columns,
     display_width,
     number,
-    say,
     shorten,
     table,
 )
+from apoint.cli.terminal import say
+from apoint.errors import one_line
 from apoint.store.catalogue import Summary
 from apoint.store.metrics import SPLITS
 
@@ -32,17 +32,17 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
         root: Where they are.
     """
     if not shown:
-        say(f"no runs in {clean(root)}; make one with `apoint train`, or name another --runs-root")
+        say(f"no runs in {one_line(root)}; make one with `apoint train`, or name another --runs-root")
         return
     metrics = _metrics_worth_a_column(shown)
-    header = ["run", "state", "step", *map(clean, metrics), "started"]
+    header = ["run", "state", "step", *map(one_line, metrics), "started"]
     rows = _fitted([header, *[_row(each, metrics) for each in shown]])
     lines = table(rows, right=range(2, 3 + len(metrics)), colours=STATE_COLOURS)
     say(lines[0])
     for each, line in zip(shown, lines[1:], strict=True):
         say(line)
         if each.problem:
-            say(f"  {clean(each.problem)}")
+            say(f"  {one_line(each.problem)}")
     if total > len(shown):
         say(f"{len(shown)} of {total} runs; --limit 0 shows all")
 
@@ -50,7 +50,7 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
 def _row(summary: Summary, metrics: Sequence[str]) -> list[str]:
     steps = "-" if summary.step is None else f"{summary.step}/{summary.total_steps or '?'}"
     values = [number(summary.last.get(name)) for name in metrics]
-    return [clean(summary.folder.name), clean(summary.state), steps, *values, ago(summary.started)]
+    return [one_line(summary.folder.name), one_line(summary.state), steps, *values, ago(summary.started)]
 
 
 def _fitted(rows: list[list[str]]) -> list[list[str]]:

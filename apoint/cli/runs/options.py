@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from apoint.errors import one_line
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -28,7 +30,8 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from apoint.store.find import default_root, run_folders
 
     root = ctx.params.get("runs_root") or default_root()
-    return [CompletionItem(each.name) for each in run_folders(root) if each.name.startswith(incomplete)]
+    names = (each.name for each in run_folders(root))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and one_line(name) == name]
 
 
 def run_argument(name: str, **settings: Any) -> Callable[[F], F]:

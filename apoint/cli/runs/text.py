@@ -1,12 +1,8 @@
-"""Text for a terminal: cleaned of control characters, fitted to the width, in tables.
-
-Names in a run folder may come from anywhere; none of them may move the cursor or repaint the screen.
-"""
+"""Text for a terminal: fitted to its width, in tables, numbers and times for the eye."""
 
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 import time
@@ -14,11 +10,9 @@ import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-import click
-
+from apoint.cli.terminal import paint
 from apoint.store.lines import spelling
 
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 STATE_COLOURS = {
     "running": "cyan",
     "finished": "green",
@@ -28,11 +22,6 @@ STATE_COLOURS = {
     "stalled": "yellow",
     "interrupted": "yellow",
 }
-
-
-def clean(text: object) -> str:
-    """The text without characters that steer a terminal: escapes, line ends, changes of direction."""
-    return "".join(each for each in str(text) if unicodedata.category(each) not in _UNPRINTABLE)
 
 
 def columns() -> int:
@@ -48,18 +37,6 @@ def draws_unicode() -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def say(text: str = "", colour: str | None = None) -> None:
-    """Write a line to standard output, in what its encoding has; colour only where it is wanted."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    shown = text.encode(encoding, "replace").decode(encoding)
-    click.echo(paint(shown, colour), color=False if os.environ.get("NO_COLOR") else None)
-
-
-def paint(text: str, colour: str | None) -> str:
-    """The text in a colour; standard output drops it again if it is no terminal."""
-    return click.style(text, fg=colour) if colour else text
 
 
 def display_width(text: str) -> int:

@@ -68,7 +68,7 @@ class Fleet:
         self.backend, self.stack, self.workers = backend, stack, workers or cores()
         self.sentence = ""
         self._fresh, self._begun = options.fresh, set[Path]()
-        self._files = tuple(str(custom.find(str(file), Path.cwd())) for file in files)
+        self._files = tuple(str(custom.locate(str(file), Path.cwd())) for file in files)
         self._say, self._watch, self._said = say, watch, set[str]()
         self._stacker, self._cluster_settings, self._asked_workers = stacker, cluster, workers
         self._kept = Kept()

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from apoint.data.loading import Kept
-from apoint.engine import environment
+from apoint.engine import custom, environment
 from apoint.engine.fleet import worker
 from apoint.engine.fleet.backend import GroupLeft, GroupLost, Report
 from apoint.engine.fleet.sharing import wrap
@@ -148,7 +148,8 @@ class Pool:
         gift = wrap(self._kept, member.known)
         member.known |= gift.places
         files, modules = registered_by(member.group)
-        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift)
+        allowed = custom.code_is_allowed()
+        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift, allowed)
 
     def _send(self, member: Member, message: Any) -> None:
         with contextlib.suppress(OSError):  # a worker that has died is noticed when it is heard

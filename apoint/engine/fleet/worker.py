@@ -45,13 +45,17 @@ class Ready:
 
 @dataclass(frozen=True)
 class Job:
-    """A group to train, and what it needs: a folder to stand in, the user's files and modules, data."""
+    """A group to train, and what it needs: a folder to stand in, the user's files and modules, data.
+
+    `allow_code` tells whether a recipe that lies in a record may run the files that it names.
+    """
 
     group: Group
     folder: str
     files: tuple[str, ...]
     modules: tuple[str, ...]
     gift: Gift
+    allow_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,13 @@ def main(connection: Connection, parent: int, follows_thread: bool, stacker: Sta
     tell(Ready(environment.code_hash()))
     while True:
         job = inbox.jobs.get()
-        try:
-            _prepare(job, kept)
-        except Exception as error:
-            tell(GroupRefused(job.group.number, as_reason(error)))
-        else:
-            train_group(job.group, tell, kept, stacker)
+        with custom.allowing_code(job.allow_code):
+            try:
+                _prepare(job, kept)
+            except Exception as error:
+                tell(GroupRefused(job.group.number, as_reason(error)))
+            else:
+                train_group(job.group, tell, kept, stacker)
         inbox.done += 1
 
 

@@ -142,6 +142,7 @@ class RayBackend:
             files=tuple((Path(path).name, Path(path).read_bytes()) for path in paths),
             modules=modules,
             processor=environment.processor(),
+            allow_code=custom.code_is_allowed(),
         )
 
     def wait(self, seconds: float) -> None:
@@ -287,8 +288,8 @@ def _leave_marker(root: Path) -> str:
 def _named_files(group: Group) -> dict[str, bytes]:
     """The user's files that the recipe names, as it names them, with their content."""
     task = group.tasks[0]
-    names = custom.named_files(task.recipe.canonical())
-    return {name: custom.find(name, task.document.folder).read_bytes() for name in names}
+    found = custom.own_files(task.recipe.canonical(), task.document.folder)
+    return {name: path.read_bytes() for name, path in found.items()}
 
 
 def _manner_of_loss(error: Exception, exceptions: Any) -> str:

@@ -25,6 +25,7 @@ class Job:
         files: Names and contents of files that register ingredients.
         modules: Modules that register ingredients.
         processor: What the fleet's machine computes with.
+        allow_code: Whether a recipe that lies in a record may run the files that it names.
     """
 
     group: Group
@@ -36,6 +37,7 @@ class Job:
     files: tuple[tuple[str, bytes], ...]
     modules: tuple[str, ...]
     processor: str
+    allow_code: bool = False
 
     @property
     def sees_runs(self) -> bool:

@@ -51,7 +51,8 @@ def work(mailbox: Any, ticket: int, programs: Mapping[str, str], contents: Seque
         with _site(job, lambda: _aside(ray.get, contents[1])) as (group, is_private), _deaf():
             post = _Post(ray, mailbox, ticket, group, is_private)
             _tell_of_processor(job, group, where, post)
-            train_group(group, post, _KEPT)
+            with custom.allowing_code(job.allow_code):
+                train_group(group, post, _KEPT)
     except (ApointError, ImportError, OSError) as error:
         return f"{first_line(error)} (on {where})"
     return None
