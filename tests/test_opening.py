@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apoint.errors import StorageError, printable
+from apoint.errors import StorageError, one_line, printable
 from apoint.opening import open_regular, shown
 
 
@@ -117,5 +117,5 @@ def test_no_steering_character_is_left_out() -> None:
     every = "".join(
         map(chr, [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
     )
-    assert printable(every).isprintable()
+    assert one_line(every).isprintable()
     assert printable(printable(every)) == printable(every)

@@ -117,7 +117,7 @@ def _chosen(texts: tuple[str, ...], everything: bool, root: str) -> list[Run]:
     found = find_runs(root) if everything else options.named_runs(texts, root)
     if not found:
         raise UsageError(f"there are no runs in {root}; name the folder that holds them with --runs-root")
-    return found
+    return options.verified(found)
 
 
 def _report(facts: dict[str, Any], sentence: str, as_json: bool) -> None:

@@ -23,7 +23,7 @@ from apoint.store.metrics import Metrics
 from apoint.store.reader import Digest
 from apoint.store.seal import Seal, read_seal
 from apoint.store.sealed import read_sealed
-from apoint.store.status import STATES, read_status, resolve, whole
+from apoint.store.status import STATES, number, read_status, resolve, whole
 
 T = TypeVar("T")
 _FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<fingerprint>[0-9a-f]{4,64})-s(?P<seed>-?\d+)$")
@@ -70,7 +70,9 @@ class Run:
         return int(seed) if isinstance(seed, str) and seed.isdecimal() and len(seed) < 20 else whole(seed)
 
     def _identity(self, part: str, in_key: str | None = None) -> Any:
-        """A part of who the run is: from the environment or the key in it, or else from the folder's name."""
+        """A part of who the run is: from its seal, its environment or the key in it, or its folder's name."""
+        if self.sealed and self.seal is not None and getattr(self.seal, part) not in ("", None):
+            return getattr(self.seal, part)
         env = self._env_if_sound()
         key = env.get("key")
         for source, name in ((env, part), (key if isinstance(key, dict) else {}, in_key or part)):
@@ -155,6 +157,32 @@ class Run:
         except (TypeError, AttributeError):
             return [f"{layout.ENV} is not as this apoint writes it"]
 
+    def check(self) -> None:
+        """Refuse to go on with a record that is damaged."""
+        problems = self.problems()
+        if problems:
+            raise DamagedError(f"{shown(self.folder)} is damaged: {problems[0]}")
+
+    def known(self) -> dict[str, Any]:
+        """How the run stands in numbers, from its seal or else its status: what is no number is None."""
+        if self.sealed and self.seal is not None:
+            seal = self.seal
+            return {
+                "reason": seal.reason,
+                "started": seal.started,
+                "step": seal.step,
+                "total_steps": seal.total_steps,
+                "seconds": seal.seconds,
+            }
+        status = self.status
+        return {
+            "reason": str(status.get("reason") or ""),
+            "started": number(status.get("started")),
+            "step": whole(status.get("step")),
+            "total_steps": whole(status.get("total_steps")),
+            "seconds": self.metrics.seconds,
+        }
+
     def _seal_problems(self, seal: Seal | None) -> list[str]:
         return seals.problems(self.folder, seal) if seal else []
 
@@ -169,9 +197,7 @@ class Run:
             raise StorageError(
                 f"{shown(self.folder)} is {self.state}; only a finished, sealed run has a result"
             )
-        problems = self.problems()
-        if problems:
-            raise DamagedError(f"{shown(self.folder)} is damaged: {problems[0]}")
+        self.check()
         return seal.value(metric)
 
     @property

@@ -303,9 +303,7 @@ class RunWriter:
 
 
 def _check_resumable(run: Run) -> None:
-    problems = run.problems()
-    if problems:
-        raise DamagedError(f"{run.folder} is damaged: {problems[0]}")
+    run.check()
     if run.seal is not None and run.seal.is_evidence:
         raise UsageError(f"{run.folder} is {run.seal.state} and sealed; nothing can be added to it")
 

@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
         with RunWriter.create(tmp_path / "runs" / f"digits-3f2a1b-s{seed}", "", "", {}) as writer:
             for step in range(3):
                 writer.metric(step=step, epoch=step, split="test", loss=step + seed / 10)
-            writer.status("finished")
+            writer.status("finished", step=2)
     return tmp_path / "runs"
 
 
@@ -75,6 +75,7 @@ def test_state_dict(root: Path, tmp_path: Path) -> None:
     for step in (1, 2):
         folder = root / "digits-3f2a1b-s0" / "checkpoints" / f"step-{step:09d}"
         folder.mkdir(parents=True)
+        (root / "digits-3f2a1b-s0" / "seal.json").unlink(missing_ok=True)
         (folder / "model.safetensors").write_bytes(b"weights %d" % step)
         write_manifest(folder)
     facts = printed_json(root, "state-dict", "digits-3f2a1b-s0", "--to", str(tmp_path / "w.safetensors"))

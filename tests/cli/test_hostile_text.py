@@ -60,6 +60,7 @@ def hostile_run(root: Path, name: str = "mild") -> Path:
     with RunWriter.create(folder, HOSTILE, resolved, {"name": HOSTILE}) as writer:
         writer.metric(step=1, epoch=0, split="test", **{f"loss{HOSTILE}": 1.0})
         writer.status("failed", reason=HOSTILE, step=HOSTILE, total_steps=HOSTILE)
+    (folder / "seal.json").unlink()  # with it, a changed record would not even be read
     with open(folder / "metrics.jsonl", "a") as stream:
         stream.write(json.dumps({"step": 2, "epoch": 0, "split": HOSTILE, "loss": 1.0}) + "\n")
     return folder

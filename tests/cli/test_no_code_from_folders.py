@@ -14,7 +14,8 @@ from apoint.engine import load_model, train
 from apoint.engine.custom import allowing_code, record_around
 from apoint.errors import UsageError
 from apoint.inspection.sources import inspect_run
-from apoint.store import Run
+from apoint.store import Run, reader
+from tests.sealing import edit_in_run, reseal
 
 RECIPE: dict[str, Any] = {
     "name": "small",
@@ -270,8 +271,14 @@ def test_a_run_on_a_file_of_the_current_folder_is_inspected(
     assert code == 0, err
 
 
+def digest(path: str) -> list[Any]:
+    return list(reader.digest_of(Path(path)))
+
+
 def test_the_python_interface_obeys_too(folder: Path, tmp_path: Path) -> None:
     recipe = put(folder / "resolved.yaml", model=MODEL)
+    edit_in_run(folder, "env.json", lambda env: env["files"].update({"resolved.yaml": digest(recipe)}))
+    reseal(folder, "resolved.yaml")
     for call in (
         lambda: train(recipe, runs_root=tmp_path / "new"),
         lambda: inspect_run(folder),

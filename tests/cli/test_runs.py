@@ -17,13 +17,18 @@ from apoint.cli import main
 from apoint.cli.runs import command, listing, text
 from apoint.cli.runs.options import complete_run
 from apoint.cli.runs.plot import LETTERS, Frame, plot_many, plot_one, trace
-from apoint.cli.terminal import one_line
-from apoint.errors import UnknownNameError, UsageError
+from apoint.errors import UnknownNameError, UsageError, one_line
 from apoint.store import Run, RunWriter
+from apoint.store.sealed import write_sealed
 
 
 def make_run(
-    root: Path, name: str = "digits", fingerprint: str = "3f2a1b", seed: int = 0, **extra: float
+    root: Path,
+    name: str = "digits",
+    fingerprint: str = "3f2a1b",
+    seed: int = 0,
+    ended: bool = True,
+    **extra: float,
 ) -> Run:
     folder = root / f"{name}-{fingerprint}-s{seed}"
     resolved = (
@@ -37,7 +42,7 @@ def make_run(
             writer.metric(
                 step=step, epoch=step / 10, split="test", seconds=1.0 * step, accuracy=step / 50, **extra
             )
-        writer.status("finished", step=50, total_steps=50)
+        writer.status("finished" if ended else "running", step=45, total_steps=45)
     return Run(folder)
 
 
@@ -88,7 +93,7 @@ def test_list_shows_every_run_the_newest_first(root: Path) -> None:
         "digits-3f2a1b-s1",
         "digits-3f2a1b-s0",
     ]
-    assert lines[1].split()[1:4] == ["finished", "50/50", "0.9"]
+    assert lines[1].split()[1:4] == ["finished", "45/45", "0.9"]
     assert all(len(line) <= 120 for line in lines)
 
 
@@ -106,6 +111,7 @@ def test_list_as_json(root: Path) -> None:
             "started",
             "step",
             "total_steps",
+            "sealed",
             "metrics",
             "problem",
         )
@@ -119,6 +125,7 @@ def test_list_filters_and_bounds(root: Path) -> None:
     assert "2 of 3 runs; --limit 0 shows all" in output(root, "list", "--limit", "2")
     assert len(output(root, "list", "--limit", "0").splitlines()) == 4
     assert "no runs in" in output(root, "list", "--state", "dead")
+    (root / "digits-3f2a1b-s0" / "seal.json").unlink()
     status = json.loads((root / "digits-3f2a1b-s0" / "status.json").read_text())
     (root / "digits-3f2a1b-s0" / "status.json").write_text(
         json.dumps({**status, "state": "running", "boot_id": "x"})
@@ -133,7 +140,7 @@ def test_list_says_when_there_is_nothing_and_leaves_no_trace(tmp_path: Path) -> 
 
 
 def test_list_shows_a_run_that_cannot_be_read_with_the_reason(root: Path) -> None:
-    (root / "spirals-99cc00-s0" / "env.json").write_text('{"schema_version": 7}')
+    write_sealed(root / "spirals-99cc00-s0" / "seal.json", {"schema_version": 7})
     shown = output(root, "list")
     assert "newer apoint (schema 7, this one knows 1); upgrade" in shown
     assert "digits-3f2a1b-s0" in shown
@@ -174,7 +181,7 @@ def test_show_tells_recipe_state_metrics_and_curves(root: Path) -> None:
     shown = output(root, "show", "digits-3f2a1b-s1")
     for expected in (
         "digits-3f2a1b-s1",
-        "finished, step 50 of 50, 45 s of training",
+        "finished, step 45 of 45, 45 s of training",
         "recipe model=mlp optimizer=adamw epochs=3",
         "test_accuracy   last 0.9",
         "train_loss   last 0.04348",
@@ -208,10 +215,13 @@ def test_show_as_json_has_the_whole_curves(root: Path) -> None:
 
 
 def test_show_says_why_a_run_ended_and_what_is_torn(root: Path) -> None:
-    with RunWriter.open(root / "spirals-99cc00-s0") as writer:
+    with RunWriter.create(root / "moons-99cc01-s0", "", "name: moons\n", {}) as writer:
+        writer.metric(step=1, epoch=1, split="test", accuracy=0.5)
+        with open(root / "moons-99cc01-s0" / "metrics.jsonl", "a") as stream:
+            stream.write('{"step": 3')
+    (root / "moons-99cc01-s0" / "seal.json").unlink(missing_ok=True)
+    with RunWriter.open(root / "moons-99cc01-s0") as writer:
         writer.status("diverged", reason="loss became NaN at step 412")
-    with open(root / "spirals-99cc00-s0" / "metrics.jsonl", "a") as stream:
-        stream.write('{"step": 3')
     shown = output(root, "show")
     assert "diverged" in shown
     assert "loss became NaN at step 412" in shown
@@ -248,14 +258,14 @@ def test_show_draws_in_ascii_where_it_must(root: Path) -> None:
 
 
 def test_curves_draws_each_run_in_its_letter(root: Path) -> None:
-    with RunWriter.open(root / "spirals-99cc00-s0") as writer:
+    with RunWriter.create(root / "moons-99cc01-s0", "", "", {}) as writer:
         for step in range(0, 50, 5):
             writer.metric(step=step, epoch=0, split="test", accuracy=1 - step / 50)
-    shown = output(root, "curves", "digits-3f2a1b-s0", "spirals", "spirals", "--metric", "test_accuracy")
+    shown = output(root, "curves", "digits-3f2a1b-s0", "moons", "moons", "--metric", "test_accuracy")
     lines = shown.splitlines()
     assert lines[0] == "test_accuracy"
     assert "a  digits-3f2a1b-s0   last 0.9   10 points" in shown
-    assert "b  spirals-99cc00-s0   last 0.1   10 points" in shown
+    assert "b  moons-99cc01-s0   last 0.1   10 points" in shown
     assert "c  " not in shown  # the run that was named twice is one
     body = [line.split("│")[-1].split("┤")[-1] for line in lines[1:15]]
     assert {mark for line in body for mark in line} == {"a", "b", "#", " "}
@@ -384,8 +394,8 @@ def test_rm_asks_on_a_terminal(root: Path, monkeypatch: pytest.MonkeyPatch, answ
 
 
 def test_rm_refuses_what_runs_and_what_is_no_run(root: Path, tmp_path: Path) -> None:
-    with RunWriter.open(root / "spirals-99cc00-s0"):
-        result = invoke(root, "rm", "spirals", "--yes")
+    with RunWriter.create(root / "moons-99cc01-s0", "", "", {}):
+        result = invoke(root, "rm", "moons", "--yes")
     assert "is running" in str(result.exception)
     (tmp_path / "precious").mkdir()
     result = invoke(root, "rm", str(tmp_path / "precious"), "--yes")

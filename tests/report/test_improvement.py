@@ -141,7 +141,6 @@ def test_an_interrupted_search_can_be_read(tmp_path: Path) -> None:
 def test_a_search_of_which_only_the_declaration_is_there(tmp_path: Path) -> None:
     folder = searches.build(tmp_path)
     (folder / "result.json").unlink()
-    (folder / "improved.yaml").unlink()
     reader = Reader(improvement_html(folder))
     assert "Running" in reader.text()
     assert not reader.all("figure")

@@ -89,7 +89,7 @@ def show(run: str | None, runs_root: str, metrics: tuple[str, ...], log: bool, a
 @options.as_json
 def curves(runs: tuple[str, ...], runs_root: str, metric: str, log: bool, as_json: bool) -> None:
     """Draw one metric of several RUNS in one plot, each run in its letter."""
-    found = options.named_runs(runs, runs_root)
+    found = options.sound_runs(runs, runs_root)
     series = {run: run.metrics.series(metric) for run in found}
     if as_json:
         listed = [

@@ -26,6 +26,7 @@ def print_run(run: Run, metrics: Sequence[str], log: bool) -> None:
         metrics: The curves to draw by surface name; the first few if empty.
         log: Whether the curves are drawn on a logarithmic axis.
     """
+    run.check()
     logged = run.metrics
     curves = {name: logged.series(name) for name in metrics or logged.names[:MOST_CURVES]}
     say(one_line(run.folder.name))
@@ -41,13 +42,14 @@ def print_run(run: Run, metrics: Sequence[str], log: bool) -> None:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    status, metrics = run.status, run.metrics
+    known, metrics = run.known(), run.metrics
     facts = [("state", _state(run)), ("folder", one_line(run.folder))]
-    if status.get("reason"):
-        facts.append(("reason", one_line(status["reason"])))
-    if isinstance(status.get("started"), int | float):
-        began = datetime.fromtimestamp(status["started"]).strftime("%Y-%m-%d %H:%M")
-        facts.append(("started", f"{began} ({ago(status['started'])})"))
+    if not run.sealed:
+        facts.append(("seal", "none: nothing of this has been verified, and it is no evidence"))
+    if known["reason"]:
+        facts.append(("reason", one_line(known["reason"])))
+    if known["started"] is not None:
+        facts.append(("started", _began(known["started"])))
     facts += [("recipe" if not place else "", line) for place, line in enumerate(recipe_lines(run))]
     for place, name in enumerate(metrics.names):
         facts.append(("metrics" if not place else "", f"{one_line(name):<24} {number(metrics.last(name))}"))
@@ -57,15 +59,24 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _state(run: Run) -> str:
-    status, state = run.status, run.state
+    known, state = run.known(), run.state
     text = paint(one_line(state), STATE_COLOURS.get(state))
-    if status.get("step") is not None:
-        text += f", step {one_line(status['step'])}"
-        text += f" of {one_line(status['total_steps'])}" if status.get("total_steps") is not None else ""
-    trained = run.metrics[-1].get("seconds") if run.metrics else None
-    if isinstance(trained, int | float):
+    if known["step"] is not None:
+        text += f", step {known['step']}"
+        text += f" of {known['total_steps']}" if known["total_steps"] is not None else ""
+    trained = run.metrics.seconds
+    if trained is not None:
         text += f", {span(trained)} of training"
     return text
+
+
+def _began(moment: float) -> str:
+    """When a run began; a number that is no time is shown as it is."""
+    try:
+        began = datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return f"{moment:g}"
+    return f"{began} ({ago(moment)})"
 
 
 def recipe_lines(run: Run) -> list[str]:
@@ -90,6 +101,7 @@ def _brief(value: Any) -> str:
 
 def as_dictionary(run: Run, metrics: Sequence[str]) -> dict[str, Any]:
     """A run as `--json` prints it, with the curves in `metrics`, or all if empty."""
+    run.check()
     logged = run.metrics
     curves = {name: logged.series(name) for name in metrics or logged.names}
     return {
@@ -98,16 +110,10 @@ def as_dictionary(run: Run, metrics: Sequence[str]) -> dict[str, Any]:
         "fingerprint": run.fingerprint,
         "seed": run.seed,
         "state": run.state,
-        "status": run.status,
-        "recipe": _resolved(run),
+        "sealed": run.sealed,
+        **run.known(),
+        "recipe": run.resolved,
         "metrics": logged.final(),
         "torn_lines": logged.torn,
         "series": {name: {"steps": steps, "values": values} for name, (steps, values) in curves.items()},
     }
-
-
-def _resolved(run: Run) -> dict[str, Any]:
-    try:
-        return run.resolved
-    except ApointError:
-        return {}

@@ -43,6 +43,8 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
         say(line)
         if each.problem:
             say(f"  {one_line(each.problem)}")
+    if not all(each.sealed for each in shown):
+        say("~ not sealed: what such a run said last, unverified")
     if total > len(shown):
         say(f"{len(shown)} of {total} runs; --limit 0 shows all")
 
@@ -50,7 +52,8 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
 def _row(summary: Summary, metrics: Sequence[str]) -> list[str]:
     steps = "-" if summary.step is None else f"{summary.step}/{summary.total_steps or '?'}"
     values = [number(summary.last.get(name)) for name in metrics]
-    return [one_line(summary.folder.name), one_line(summary.state), steps, *values, ago(summary.started)]
+    state = summary.state if summary.sealed else f"~{summary.state}"
+    return [one_line(summary.folder.name), one_line(state), steps, *values, ago(summary.started)]
 
 
 def _fitted(rows: list[list[str]]) -> list[list[str]]:
@@ -85,6 +88,7 @@ def as_dictionary(summary: Summary) -> dict[str, Any]:
         "started": summary.started,
         "step": summary.step,
         "total_steps": summary.total_steps,
+        "sealed": summary.sealed,
         "metrics": summary.last,
         "problem": summary.problem,
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from apoint.cli.terminal import say
 from apoint.errors import one_line
 
 if TYPE_CHECKING:
@@ -44,3 +45,18 @@ def named_runs(texts: Sequence[str], root: str) -> list[Run]:
     from apoint.store.find import find_run
 
     return list(dict.fromkeys(find_run(text, root) for text in texts))
+
+
+def sound_runs(texts: Sequence[str], root: str) -> list[Run]:
+    """The runs that the user named, verified; says of each that is not sealed that it could not be."""
+    return verified(named_runs(texts, root))
+
+
+def verified(runs: list[Run]) -> list[Run]:
+    """The runs, if none is damaged; says of each that is not sealed that nothing proves it unchanged."""
+    for run in runs:
+        run.check()
+        if not run.sealed:
+            name = run.folder.name
+            say(f"{name} is {run.state} and not sealed: it is taken as it is, unverified", err=True)
+    return runs
