@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from apoint.errors import UsageError
+from apoint.doctor.failure import StepFailedError
+from apoint.errors import ApointError, UsageError
 from apoint.probes import Batch, as_batch
 
 MOST_EXAMPLES = 4096
 MOST_BATCHES = 64
+MOST_FORMS = 8  # of batches that differ in shape
 
 
 class Examples:
@@ -21,12 +26,23 @@ class Examples:
     Args:
         whole: All of them in one batch.
         batch_size: How many a training step takes.
+        parts: Batches as a loader gave them: the first, one of each other shape, the last if it is smaller.
+        failure: What ended loading before time.
+        left_out: What of the data is not in `whole`; empty if nothing.
     """
 
-    def __init__(self, whole: Batch, batch_size: int) -> None:
+    def __init__(
+        self,
+        whole: Batch,
+        batch_size: int,
+        parts: Sequence[Batch] = (),
+        failure: StepFailedError | None = None,
+        left_out: str = "",
+    ) -> None:
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
         self.whole, self.batch_size = whole, min(batch_size, whole.size)
+        self.parts, self.failure, self.left_out = parts, failure, left_out
 
     def __len__(self) -> int:
         return self.whole.size
@@ -47,6 +63,28 @@ class Examples:
             order = torch.randperm(len(self), generator=generator)
             for start in range(0, len(self) - self.batch_size + 1, self.batch_size):
                 yield self.whole.select(order[start : start + self.batch_size])
+
+    def extremes(self) -> list[Batch]:
+        """Batches that hold the examples with the largest and the smallest targets and whole-numbered inputs.
+
+        One label or token that is out of range need not be in a batch that is drawn at random.
+        """
+        targets = [self.targets] if self.targets is not None else []
+        whole = [tensor for tensor in self.whole.tensors if not tensor.is_floating_point()]
+        rows = [
+            int(row)
+            for tensor in (*targets, *whole)
+            if len(tensor) == len(self) and tensor.numel() and not tensor.is_complex()
+            for flat in [tensor.detach().reshape(len(tensor), -1)]
+            for row in (flat.amax(1).double().argmax(), flat.amin(1).double().argmin())
+        ]
+        chosen = list(dict.fromkeys(rows))
+        others = [row for row in range(min(len(self), self.batch_size + len(chosen))) if row not in chosen]
+        size = self.batch_size
+        return [
+            self.whole.select((chosen[begin : begin + size] + others)[:size])
+            for begin in range(0, len(chosen), size)
+        ]
 
     @property
     def inputs(self) -> Tensor | None:
@@ -78,8 +116,7 @@ def examples(model: nn.Module, data: Any, batch_size: int | None, seed: int = 0)
     if isinstance(data, str):
         data = _named(data)
     if isinstance(data, torch.utils.data.DataLoader):
-        size = batch_size or data.batch_size or 64
-        return Examples(as_batch(model, _joined(_from_loader(data))), size)
+        return _of_loader(model, data, batch_size or data.batch_size or 64)
     if _is_dataset(data):
         return Examples(as_batch(model, _from_dataset(data, seed)), batch_size or 64)
     return Examples(as_batch(model, data), batch_size or 64)
@@ -94,28 +131,72 @@ def _is_dataset(data: Any) -> bool:
 
 
 def _from_dataset(data: Any, seed: int) -> Any:
-    size = len(data)
-    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))[:MOST_EXAMPLES]
-    return torch.utils.data.default_collate([data[int(place)] for place in order])
+    with _loading("an example of the dataset"):
+        if isinstance(data, torch.utils.data.IterableDataset):
+            chosen = list(itertools.islice(data, MOST_EXAMPLES))
+        else:
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:MOST_EXAMPLES]
+            chosen = [data[int(place)] for place in order]
+    if not chosen:
+        raise UsageError("the dataset holds no example")
+    with _loading("examples of the dataset, put together into a batch"):
+        return torch.utils.data.default_collate(chosen)
 
 
-def _from_loader(loader: Any) -> list[Any]:
-    batches = []
-    for batch in loader:
-        batches.append(batch)
-        if len(batches) >= MOST_BATCHES:
-            break
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ApointError:
+        raise
+    except Exception as error:
+        raise StepFailedError("batch", error, when=f"at {what}") from error
+
+
+def _of_loader(model: nn.Module, loader: Any, batch_size: int) -> Examples:
+    """Examples from the first batches of a loader; those of another shape than most are kept apart."""
+    batches, failure = _from_loader(loader)
+    forms = [_form(batch) for batch in batches]
+    usual = Counter(forms).most_common(1)[0][0]
+    alike = [batch for batch, form in zip(batches, forms, strict=True) if form == usual]
+    seen = [forms.index(form) for form in dict.fromkeys(forms)][:MOST_FORMS]
+    parts = [as_batch(model, batches[place]) for place in dict.fromkeys([0, *seen, len(batches) - 1])]
+    left = len(batches) - len(alike)
+    words = f"{left} of {len(batches)} batches have other shapes; one of each shape was only run" if left else ""
+    return Examples(as_batch(model, _joined(alike)), batch_size, parts, failure, words)
+
+
+def _from_loader(loader: Any) -> tuple[list[Any], StepFailedError | None]:
+    batches: list[Any] = []
+    try:
+        for batch in itertools.islice(loader, MOST_BATCHES):
+            batches.append(batch)
+    except Exception as error:
+        failure = StepFailedError("batch", error, when=f"at batch {len(batches)} of the loader")
+        if not batches:
+            raise failure from error
+        return batches, failure
     if not batches:
         raise UsageError("the data loader gives no batch; is its dataset empty, or smaller than a batch?")
-    return batches
+    return batches, None
+
+
+def _form(batch: Any) -> Hashable:
+    """The shape of a batch but for the number of its examples."""
+    if isinstance(batch, Tensor):
+        return tuple(batch.shape[1:]) if batch.dim() else "number"
+    if isinstance(batch, Mapping):
+        return tuple((name, _form(entry)) for name, entry in batch.items())
+    if isinstance(batch, tuple | list):
+        return tuple(_form(entry) for entry in batch)
+    return type(batch)
 
 
 def _joined(batches: list[Any]) -> Any:
-    """Batches of one form as one; the last is left out if it does not fit to the others."""
+    """Batches of one form as one."""
     first = batches[0]
     if isinstance(first, Tensor):
-        fitting = [batch for batch in batches if batch.shape[1:] == first.shape[1:]]
-        return torch.cat(fitting)
+        return torch.cat(batches) if first.dim() else first
     if isinstance(first, Mapping):
         return {name: _joined([batch[name] for batch in batches]) for name in first}
     if isinstance(first, tuple | list):

@@ -30,7 +30,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
         shuffled = _reordered(subject)
     starting = _in_training(exam, loss)
     if outputs is not None and not bool(torch.isfinite(outputs).all()):
-        exam.leave_out("the loss at the start", "outputs are not finite")
+        exam.could_not("the loss at the start", "outputs are not finite")
         return
     found = [*_double_softmax(exam, subject, outputs), *_reduction(exam, loss, doubled)]
     found += _shape(exam, subject, outputs, loss, shuffled)
