@@ -24,7 +24,9 @@ from apoint.cli.using import use
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
-@click.option("--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong; for tests.")
+@click.option(
+    "--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong or not checked."
+)
 @click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
@@ -46,7 +48,8 @@ def command(
     apoint inspect runs/digits-mlp-1a2b3c4d5e6f-s0 --html report.html
     apoint inspect net.py:Net --data digits optimizer.lr=3e-4
 
-    Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong and --expect-healthy was given.
+    Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong, or a stage could not run, and
+    --expect-healthy was given.
     """
     from apoint.recipe import parse_overrides
 
@@ -61,7 +64,9 @@ def command(
         click.echo(str(report))
         if page:
             click.echo(f"\nPictures: {page}", err=True)
-    if expect_healthy and report.serious:
+    if expect_healthy and not report.healthy:
+        for stage, why in report.not_run.items():
+            click.echo(f"the stage {stage} did not run: {why}", err=True)
         sys.exit(4)
 
 

@@ -102,7 +102,9 @@ def diagnose(
 def undiagnosed(failure: StepFailedError) -> Diagnosis:
     """What is found where no batch of the training data could be loaded."""
     why = f"there is no batch: {failure}"
-    stages = {name: StageState("skipped", why) for name in STAGES} | {"run": StageState("failed", str(failure))}
+    stages = {name: StageState("skipped", why) for name in STAGES} | {
+        "run": StageState("failed", str(failure))
+    }
     return Diagnosis(
         [running.unloaded(failure)],
         unchecked={f"the stage {name}": why for name in STAGES if name != "run"},

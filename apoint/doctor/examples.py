@@ -26,7 +26,8 @@ class Examples:
     Args:
         whole: All of them in one batch.
         batch_size: How many a training step takes.
-        parts: Batches as a loader gave them: the first, one of each other shape, the last if it is smaller.
+        parts: Batches as a loader gave them: the first, one of each other shape, those with the largest and
+            smallest values, and the last, which may be smaller.
         failure: What ended loading before time.
         left_out: What of the data is not in `whole`; empty if nothing.
     """
@@ -69,16 +70,10 @@ class Examples:
 
         One label or token that is out of range need not be in a batch that is drawn at random.
         """
-        targets = [self.targets] if self.targets is not None else []
-        whole = [tensor for tensor in self.whole.tensors if not tensor.is_floating_point()]
-        rows = [
-            int(row)
-            for tensor in (*targets, *whole)
-            if len(tensor) == len(self) and tensor.numel() and not tensor.is_complex()
-            for flat in [tensor.detach().reshape(len(tensor), -1)]
-            for row in (flat.amax(1).double().argmax(), flat.amin(1).double().argmin())
-        ]
-        chosen = list(dict.fromkeys(rows))
+        fitting = [tensor for tensor in _ranged(self.whole) if len(tensor) == len(self)]
+        flat = [tensor.detach().reshape(len(tensor), -1) for tensor in fitting]
+        rows = [(each.amax(1).double().argmax(), each.amin(1).double().argmin()) for each in flat]
+        chosen = list(dict.fromkeys(int(row) for pair in rows for row in pair))
         others = [row for row in range(min(len(self), self.batch_size + len(chosen))) if row not in chosen]
         size = self.batch_size
         return [
@@ -100,6 +95,13 @@ class Examples:
                 (self.whole.kwargs[name] for name in ("labels", "targets") if name in self.whole.kwargs), None
             )
         return targets if isinstance(targets, Tensor) else None
+
+
+def _ranged(batch: Batch) -> list[Tensor]:
+    """Tensors of which a value may be out of range: targets and whole-numbered inputs."""
+    targets = [batch.targets] if isinstance(batch.targets, Tensor) else []
+    whole = [tensor for tensor in batch.tensors if not tensor.is_floating_point()]
+    return [t for t in (*targets, *whole) if t.dim() and t.numel() and not t.is_complex()]
 
 
 def examples(model: nn.Module, data: Any, batch_size: int | None, seed: int = 0) -> Examples:
@@ -160,17 +162,33 @@ def _of_loader(model: nn.Module, loader: Any, batch_size: int) -> Examples:
     usual = Counter(forms).most_common(1)[0][0]
     alike = [batch for batch, form in zip(batches, forms, strict=True) if form == usual]
     seen = [forms.index(form) for form in dict.fromkeys(forms)][:MOST_FORMS]
-    parts = [as_batch(model, batches[place]) for place in dict.fromkeys([0, *seen, len(batches) - 1])]
+    read = [as_batch(model, batch) for batch in batches]
+    places = dict.fromkeys([0, *seen, *_extreme_places(read), len(batches) - 1])
+    parts = [read[place] for place in places]
     left = len(batches) - len(alike)
-    words = f"{left} of {len(batches)} batches have other shapes; one of each shape was only run" if left else ""
+    words = (
+        f"{left} of {len(batches)} batches have other shapes; one of each shape was only run" if left else ""
+    )
     return Examples(as_batch(model, _joined(alike)), batch_size, parts, failure, words)
+
+
+def _extreme_places(batches: list[Batch]) -> list[int]:
+    """Which batches hold the largest and the smallest values."""
+    ends: list[tuple[list[float], list[float]]] = [
+        ([float(t.max()) for t in _ranged(batch)], [float(t.min()) for t in _ranged(batch)])
+        for batch in batches
+    ]
+    found = []
+    for number in range(min(len(highs) for highs, _ in ends)):
+        found.append(max(range(len(ends)), key=lambda place: ends[place][0][number]))
+        found.append(min(range(len(ends)), key=lambda place: ends[place][1][number]))
+    return found
 
 
 def _from_loader(loader: Any) -> tuple[list[Any], StepFailedError | None]:
     batches: list[Any] = []
     try:
-        for batch in itertools.islice(loader, MOST_BATCHES):
-            batches.append(batch)
+        batches.extend(itertools.islice(loader, MOST_BATCHES))  # those before an error are kept
     except Exception as error:
         failure = StepFailedError("batch", error, when=f"at batch {len(batches)} of the loader")
         if not batches:
@@ -189,7 +207,7 @@ def _form(batch: Any) -> Hashable:
         return tuple((name, _form(entry)) for name, entry in batch.items())
     if isinstance(batch, tuple | list):
         return tuple(_form(entry) for entry in batch)
-    return type(batch)
+    return type(batch).__name__
 
 
 def _joined(batches: list[Any]) -> Any:

@@ -29,7 +29,9 @@ WORDS: dict[Part, str] = {
     "step": "your training step",
 }
 MOST_CHARACTERS = 300  # of an error's message; some hold a whole tensor
-_WORKER = "Original Traceback (most recent call last):"  # how PyTorch hands over the error of a loader's worker
+_WORKER = (
+    "Original Traceback (most recent call last):"  # how PyTorch hands over the error of a loader's worker
+)
 
 
 class StepFailedError(UsageError):
@@ -68,8 +70,12 @@ def said(error: BaseException) -> str:
     """The type and message of an error in a line."""
     text = str(error)
     if _WORKER in text:
-        return [line.strip() for line in text.splitlines() if line.strip()][-1][:MOST_CHARACTERS]
-    return f"{type(error).__name__}: {first_line(error)}"[:MOST_CHARACTERS]
+        return _cut([line.strip() for line in text.splitlines() if line.strip()][-1])
+    return _cut(f"{type(error).__name__}: {first_line(error)}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
 # -- where ---------------------------------------------------------------------------------------------------
@@ -105,6 +111,21 @@ def place_of(error: BaseException, work: Work | None = None) -> str:
     """The line of the user's code: `net.py:12 in forward: x = self.first(x)`; else the module; else empty."""
     place = _line_of(error) or _line_in_worker(str(error))
     return place or (f"module {work}" if work is not None else "")
+
+
+def defined_at(function: Any) -> str:
+    """Where a function of the user's begins; empty if it is a library's."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or _is_library(code.co_filename):
+        return ""
+    return _written(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def caller_of(error: BaseException) -> str:
+    """The innermost function at work, by its package; for errors that no line of the user's is part of."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    package = frames[-1].f_globals.get("__name__", "").partition(".")[0] if frames else ""
+    return f"{frames[-1].f_code.co_name} of {package}" if package else ""
 
 
 def locals_of(error: BaseException) -> dict[str, Tensor]:

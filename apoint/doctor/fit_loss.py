@@ -61,10 +61,11 @@ def _returned(case: Case) -> Fit | None:
     if isinstance(value, tuple | list | Mapping):
         entries = value.items() if isinstance(value, Mapping) else enumerate(value)
         good = [key for key, entry in entries if isinstance(entry, Tensor) and entry.is_floating_point()]
-        advice = f"entry {good[0]!r} is a number that can be lowered: return it alone" if good else "return one number"
         return Fit(
             f"The loss returns a {type(value).__name__} of {len(value)}, not one number.",
-            f"Return one number to lower; {advice}." if good else "Return one number to lower.",
+            f"Return one number to lower; entry {good[0]!r} is a number."
+            if good
+            else "Return one number to lower.",
             f"return values[{good[0]!r}]" if good else "",
         )
     if isinstance(value, Tensor) and not value.is_floating_point():
@@ -112,7 +113,9 @@ def _classes(case: Case) -> Fit | None:
         sign = f"- {low}" if low > 0 else f"+ {-low}"
         return Fit(fact, f"Count classes from 0{_marks(low)}.", f"y = y {sign}")
     if low < 0:
-        words = f"If {low} marks examples without a label, let the loss ignore it; if not, count classes from 0."
+        words = (
+            f"If {low} marks examples without a label, let the loss ignore it; if not, count classes from 0."
+        )
         return Fit(fact, words, f"loss = torch.nn.CrossEntropyLoss(ignore_index={low})")
     different = len(known.unique())  # type: ignore[no-untyped-call]
     if different <= number:
@@ -123,7 +126,11 @@ def _classes(case: Case) -> Fit | None:
 
 
 def _marks(low: int) -> str:
-    return f"; if {low} marks examples without a label, give the loss ignore_index={low} instead" if low < 0 else ""
+    return (
+        f"; if {low} marks examples without a label, give the loss ignore_index={low} instead"
+        if low < 0
+        else ""
+    )
 
 
 def _head(case: Case, number: int, wanted: int) -> str:
@@ -141,7 +148,11 @@ def _targets(case: Case) -> Fit | None:
     for code, changed in _other_targets(outputs, targets):
         if case.loss_works(outputs, changed):
             type_fits, shape_fits = changed.dtype == targets.dtype, changed.shape == targets.shape
-            fact = "" if type_fits else f"The targets are {type_of(targets)}, and the loss takes {type_of(changed)}. "
+            fact = (
+                ""
+                if type_fits
+                else f"The targets are {type_of(targets)}, and the loss takes {type_of(changed)}. "
+            )
             if not shape_fits:
                 fact += (
                     f"The loss gets outputs of shape {list(outputs.shape)} and targets of shape "
@@ -154,8 +165,7 @@ def _targets(case: Case) -> Fit | None:
 
 def _other_targets(outputs: Tensor, targets: Tensor) -> Iterator[tuple[str, Tensor]]:
     """The targets in other forms that hold the same, the smallest change first."""
-    floating, number = targets.is_floating_point(), outputs.shape[-1] if outputs.dim() else 1
-    whole = not floating or bool((targets == targets.round()).all())
+    whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     real = f".{cast(outputs.dtype)}"
     forms = [("y", targets)]
     if targets.dim() > 1 and targets.shape[-1] == 1:
@@ -169,9 +179,24 @@ def _other_targets(outputs: Tensor, targets: Tensor) -> Iterator[tuple[str, Tens
             yield f"{code}{real}", form.to(outputs.dtype)
     if targets.dim() > 1 and whole and bool((targets.sum(-1) == 1).all()) and int(targets.min()) >= 0:
         yield "y.argmax(-1)", targets.argmax(-1)
-    if not floating and number > 1 and 0 <= int(targets.min()) <= int(targets.max()) < number:
-        hot = F.one_hot(targets.long(), number).to(outputs.dtype)
-        yield f"torch.nn.functional.one_hot(y, {number}){real}", hot
+
+
+def _one_hot(case: Case) -> Fit | None:
+    """Numbers of classes where a loss takes a value for each class."""
+    outputs, targets = case.outputs, case.targets
+    if outputs is None or targets is None or targets.is_floating_point():
+        return None
+    number = outputs.shape[-1]
+    if not 0 <= int(targets.min()) <= int(targets.max()) < number > 1:
+        return None
+    if not case.loss_works(outputs, F.one_hot(targets.long(), number).to(outputs.dtype)):
+        return None
+    return Fit(
+        f"The loss takes targets of shape {list(outputs.shape)}, and they are numbers of classes of shape "
+        f"{list(targets.shape)}.",
+        "Give it a 1 for the class and a 0 for the others, or a loss for classes such as cross-entropy.",
+        f"y = torch.nn.functional.one_hot(y, {number}).{cast(outputs.dtype)}",
+    )
 
 
 def _outputs(case: Case) -> Fit | None:
@@ -190,7 +215,9 @@ def _outputs(case: Case) -> Fit | None:
     ]  # fmt: skip
     for applies, change, code, fact in changes:
         if applies and case.loss_works(change(outputs), case.batch.targets):
-            return Fit(fact, "Bring the outputs into the shape that the loss takes.", f"loss({code}, targets)")
+            return Fit(
+                fact, "Bring the outputs into the shape that the loss takes.", f"loss({code}, targets)"
+            )
     return None
 
 
@@ -199,8 +226,8 @@ def _probabilities(case: Case) -> Fit | None:
     outputs = case.outputs
     if outputs is None or not isinstance(case.patient.loss, nn.BCELoss):
         return None
-    low, high = float(outputs.min()), float(outputs.max())
-    if (0 <= low and high <= 1) or not case.loss_works(torch.sigmoid(outputs), case.batch.targets):
+    low, high = float(outputs.detach().min()), float(outputs.detach().max())
+    if (low >= 0 and high <= 1) or not case.loss_works(torch.sigmoid(outputs), case.batch.targets):
         return None
     return Fit(
         f"The outputs go from {low:.3g} to {high:.3g}, and the loss takes probabilities from 0 to 1.",
@@ -224,7 +251,8 @@ def _class_weights(case: Case) -> Fit | None:
 
 
 RULES = (
-    _said, _num_examples, _returned, _class_weights, _which_output, _classes, _targets, _probabilities, _outputs,
+    _said, _num_examples, _returned, _class_weights, _which_output, _classes, _targets, _probabilities,
+    _outputs, _one_hot,
 )  # fmt: skip
 
 
@@ -245,7 +273,7 @@ def _no_graph(case: Case) -> Fit | None:
         )
     return Fit(
         "The outputs of the model have no graph, so that no gradient reaches its weights.",
-        "Look in forward() for .detach(), .data, .item(), argmax, a no_grad block or NumPy, and take it away.",
+        "Look in forward() for .detach(), .data, .item(), argmax, a no_grad block or NumPy, and remove it.",
         "return x  # not x.detach()",
     )
 
@@ -285,7 +313,7 @@ def _in_place(case: Case) -> Fit | None:
         plain_loss(case.model, case.batch, case.patient.loss).backward()  # type: ignore[no-untyped-call]
 
     for name, module in found:
-        module.inplace = False  # type: ignore[assignment]
+        module.inplace = False
         if works(run):
             return Fit(
                 f"Layer {name} ({type(module).__name__}) overwrites what the backward pass still needs.",

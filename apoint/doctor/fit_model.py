@@ -54,7 +54,9 @@ def _embedding(case: Case) -> Fit | None:
         if not case.forward_works(lambda x: x.long() if x.is_floating_point() else x):
             return None
         return Fit(
-            f"Layer {work} takes whole numbers and gets {type_of(index)}.", "Give it whole numbers.", "x = x.long()"
+            f"Layer {work} takes whole numbers and gets {type_of(index)}.",
+            "Give it whole numbers.",
+            "x = x.long()",
         )
     low, high = _range_of(case, index)
     if low < 0:
@@ -83,14 +85,14 @@ def _range_of(case: Case, index: Tensor) -> tuple[int, int]:
 
 
 def _type(case: Case) -> Fit | None:
-    """Inputs of another type than the weights."""
+    """Inputs of another type than the weights: the real ones, or all of them."""
     weight = next((p for p in case.model.parameters() if p.is_floating_point()), None)
-    others = [x for x in case.batch.tensors if weight is not None and x.dtype != weight.dtype]
-    if weight is None or not others:
+    if weight is None:
         return None
-    for kind in (Tensor.is_floating_point, lambda x: True):
-        wrong = [x for x in others if kind(x)]
-        if wrong and case.forward_works(lambda x, kind=kind: x.to(weight.dtype) if kind(x) else x):
+    others = [x for x in case.batch.tensors if x.dtype != weight.dtype]
+    for wrong in ([x for x in others if x.is_floating_point()], others):
+        types = {x.dtype for x in wrong}
+        if wrong and case.forward_works(lambda x, types=types: x.to(weight.dtype) if x.dtype in types else x):  # type: ignore[misc]
             return Fit(
                 f"The inputs are {type_of(wrong[0])} and the weights {type_of(weight)}.",
                 "Give the inputs the type of the weights.",
@@ -99,25 +101,41 @@ def _type(case: Case) -> Fit | None:
     return None
 
 
+Change = Callable[[Tensor], Tensor]
+
+
 def _layout(case: Case) -> Fit | None:
     """Inputs whose axes are in another order, too few or too many."""
-    x = case.batch.tensors[0]
-    shape, into = list(x.shape), f"Layer {case.work}" if case.work is not None else "The model"
-    side = math.isqrt(x.shape[1]) if x.dim() == 2 else 0
-    changes: list[tuple[bool, Callable[[Tensor], Tensor], str, str]] = [
-        (x.dim() > 2, lambda x: x.flatten(1), "x.flatten(1)", f"{into} takes one axis of features, and the "
-         f"inputs have shape {shape}."),
-        (x.dim() >= 2, lambda x: x.unsqueeze(1), "x.unsqueeze(1)", f"The inputs of shape {shape} have no axis "
-         "of channels."),
-        (x.dim() > 2, lambda x: x.movedim(-1, 1), "x.movedim(-1, 1)", f"The inputs of shape {shape} have their "
-         "channels last."),
-        (side > 1 and side**2 == x.shape[-1], lambda x: x.unflatten(1, (1, side, side)),
-         f"x.unflatten(1, (1, {side}, {side}))", f"{into} takes images, and the inputs of shape {shape} are flat."),
-    ]  # fmt: skip
-    for applies, change, code, fact in changes:
-        if applies and case.forward_works(lambda t, change=change: change(t) if t is not None and t.shape == x.shape else t):
+    first = case.batch.tensors[0]
+    for change, code, fact in _other_axes(first, f"Layer {case.work}" if case.work else "The model"):
+
+        def changed(x: Tensor, change: Change = change) -> Tensor:
+            return change(x) if x.shape == first.shape else x
+
+        if case.forward_works(changed):
             return Fit(fact, "Bring the inputs into the shape that the model takes.", f"x = {code}")
     return None
+
+
+def _other_axes(x: Tensor, into: str) -> list[tuple[Change, str, str]]:
+    """What may be done to the axes, the code for it, and what would then have been wrong."""
+    what, side = f"inputs of shape {list(x.shape)}", math.isqrt(x.shape[-1])
+    plane = (1, side, side)
+    flat = f"{into} takes one axis of features, and gets {what}."
+    found: list[tuple[Change, str, str]] = []
+    if x.dim() > 2:
+        found.append((lambda x: x.flatten(1), "x.flatten(1)", flat))
+        found.append(
+            (lambda x: x.movedim(-1, 1), "x.movedim(-1, 1)", f"The {what} have their channels last.")
+        )
+    if x.dim() >= 2:
+        found.append((lambda x: x.unsqueeze(1), "x.unsqueeze(1)", f"The {what} have no axis of channels."))
+    if x.dim() == 2 and side > 1 and side**2 == x.shape[-1]:
+        code = f"x.unflatten(1, {plane})"
+        found.append(
+            (lambda x: x.reshape(-1, *plane), code, f"{into} takes images, and the {what} are flat.")
+        )
+    return found
 
 
 def _width(case: Case) -> Fit | None:
@@ -161,12 +179,14 @@ def _convolution(case: Case) -> Fit | None:
         if wrong is not None:
             return wrong
     sizes = list(x.shape[-axes:])
-    kernel, padding, dilation = (_each(getattr(module, name, 1), axes) for name in ("kernel_size", "padding", "dilation"))
+    kernel, padding, dilation = (
+        _each(getattr(module, name, 1), axes) for name in ("kernel_size", "padding", "dilation")
+    )
     if all(s + 2 * p >= d * (k - 1) + 1 for s, k, p, d in zip(sizes, kernel, padding, dilation, strict=True)):
         return None
     return Fit(
         f"Layer {work} has a kernel of {kernel} and gets maps of {sizes}.",
-        "Give it larger inputs, take strides and poolings before it away, or build it with a smaller kernel_size.",
+        "Give it larger inputs, remove strides and poolings before it, or give it a smaller kernel_size.",
         f"torch.nn.{type(module).__name__}(…, kernel_size={min(sizes)})",
     )
 

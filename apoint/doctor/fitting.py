@@ -1,7 +1,8 @@
-"""What would fit a model, loss, batch or step that fails: facts of types, shapes and ranges, tried where possible.
+"""What would fit a model, loss, batch or step that fails.
 
-Each rule looks at facts and gives a `Fit` or nothing. A change to inputs, targets or outputs is only advised if
-what failed works with it; a change to a layer, if the size that arrives is not the size that it was built for.
+Each rule looks at types, shapes and ranges and gives a `Fit` or nothing. A change to inputs, targets or
+outputs is only advised if what failed works with it; a change to a layer, if the size that arrives is not
+the size that it was built for.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from apoint.doctor.examples import Examples
-from apoint.doctor.failure import StepFailedError, Work
-from apoint.doctor.patient import Patient
+from apoint.doctor.failure import StepFailedError, Work, shown
+from apoint.doctor.patient import Patient, as_written
 from apoint.probes import Batch, Subject
 from apoint.probes.subject import predictions_of
 
@@ -53,8 +54,10 @@ class Case:
 
     @property
     def loss_name(self) -> str:
-        """What the loss is called."""
+        """What the loss is called; empty if none was given."""
         loss = self.patient.loss
+        if loss is None:
+            return ""
         return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
 
     @functools.cached_property
@@ -165,11 +168,9 @@ def _sparse(case: Case) -> Fit | None:
 
 
 def _own_step(case: Case) -> Fit | None:
-    from apoint.doctor.failure import shown
-    from apoint.doctor.patient import as_written
-
+    batch = shown(as_written(case.batch))
     return Fit(
-        f"The step is called as step(model, batch, loss, optimizer) with the batch {shown(as_written(case.batch))}.",
+        f"The step is called as step(model, batch, loss, optimizer) with the batch {batch}.",
         "Take the batch in that form. Model, loss and optimizer work in a plain step with it.",
         "def step(model, batch, loss, optimizer):\n    x, y = batch",
     )

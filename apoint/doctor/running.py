@@ -15,7 +15,18 @@ from torch import nn
 from apoint.doctor.copies import CannotCopyError, copied
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
-from apoint.doctor.failure import Part, StepFailedError, locals_of, part, place_of, said, shown, work_of
+from apoint.doctor.failure import (
+    Part,
+    StepFailedError,
+    caller_of,
+    defined_at,
+    locals_of,
+    part,
+    place_of,
+    said,
+    shown,
+    work_of,
+)
 from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.fitting import Case, Fit, what_fits
 from apoint.doctor.trial import History, any_step, own_randomness, plain_loss, plain_step
@@ -78,15 +89,16 @@ def _rehearsal(exam: Examination) -> Iterator[_Rehearsal]:
     """What steps are made with: copies, or the model itself with everything brought back afterwards."""
     patient = exam.patient
     with ExitStack() as stack:
+        uncopied = ""
         try:
             model, optimizer = copied(patient.model, patient.optimizer)
         except CannotCopyError as error:
             exam.leave_out("the optimizer's step", str(error))
             stack.enter_context(aside(patient.model, patient.seed, weights=True))
-            model, optimizer = patient.model, None
+            model, optimizer, uncopied = patient.model, None, str(error)
         stack.enter_context(own_randomness(patient.seed))
         stack.enter_context(torch.enable_grad())
-        yield _Rehearsal(exam, model, optimizer)
+        yield _Rehearsal(exam, model, optimizer, uncopied)
 
 
 class _Rehearsal:
@@ -101,8 +113,9 @@ class _Rehearsal:
     """
 
     def __init__(
-        self, exam: Examination, model: nn.Module, optimizer: torch.optim.Optimizer | None
+        self, exam: Examination, model: nn.Module, optimizer: torch.optim.Optimizer | None, uncopied: str
     ) -> None:
+        self.uncopied = uncopied
         self.exam, self.patient = exam, exam.patient
         self.model, self.optimizer = model, optimizer if exam.trainable else None
         self.weights = [parameter.detach().clone() for parameter in model.parameters()]
@@ -111,12 +124,15 @@ class _Rehearsal:
     def train(self) -> None:
         """Two steps, since what is kept of the first may upset the second; then batches of other kinds."""
         train = self.patient.train
+        if self.uncopied and self.patient.step is not None:
+            self.exam.could_not("your training step", f"it needs a copy, and {self.uncopied}")
+            return
         for batch in self._first():
             self._step(batch)
         self.made = True
         for batch in train.parts[1:]:
             self._pass(batch, f"on a batch of {_shapes(batch)}, as the loader gives it")
-        for batch in train.extremes():
+        for batch in [] if train.parts else train.extremes():
             self._pass(batch, "on a batch with the largest and smallest values")
 
     def evaluate(self) -> None:
@@ -181,7 +197,7 @@ class _Rehearsal:
             raise
 
     def _works_outside(self, batch: Batch) -> bool:
-        """Whether the loss can be had without the user's own step, which may prepare batches in its own way."""
+        """Whether the loss can be had without the user's own step, which may prepare batches itself."""
         self.model.train()
         try:
             self._loss(batch, "")
@@ -210,8 +226,7 @@ class _Rehearsal:
 
 
 def _samples(examples: Examples) -> list[Batch]:
-    first = examples.parts[0] if examples.parts else next(examples.batches())
-    return [first, *examples.parts[1:], *examples.extremes()]
+    return list(examples.parts) or [next(examples.batches()), *examples.extremes()]
 
 
 def _shapes(batch: Batch) -> str:
@@ -223,9 +238,10 @@ def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
 
     It is made once more with nothing that watches: only if that fails as well is it the user's.
     """
-    again = exam.plain_trial(history.steps + 1)
+    # Batches of a loader were put together anew for the trial, which they may not bear.
+    again = None if exam.patient.train.parts else exam.plain_trial(history.steps + 1)
     if again is None or again.failure is None:
-        exam.could_not("training", f"{history.ended}, but only while it is watched")
+        exam.could_not("training", f"{history.ended}; your own batches were not seen to fail")
         return
     failure, batch = again.failure
     failure.when = f"at step {again.steps + 1} of a short training"
@@ -234,13 +250,14 @@ def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
     yield finding(Case(failure, again.model, batch, exam.patient, work, exam.patient.train))
 
 
-# -- what is said ----------------------------------------------------------------------------------------------
+# -- what is said --------------------------------------------------------------------------------------------
 
 
 def unloaded(failure: StepFailedError, where: str = "") -> Finding:
     """A batch that cannot be loaded."""
     failure.when = f"{failure.when}{where}"
-    return _finding(failure, place_of(failure.error), "", {}, what_fits(failure))
+    place = place_of(failure.error) or caller_of(failure.error)
+    return _finding(failure, place, "", {}, what_fits(failure))
 
 
 def finding(case: Case) -> Finding:
@@ -263,10 +280,12 @@ def finding(case: Case) -> Finding:
 
 def _caller(case: Case) -> str:
     """What was called, where no line of the user's and no module was at work."""
+    model = defined_at(case.model.forward) or f"{type(case.model).__name__}.forward"
+    loss = defined_at(case.patient.loss) or f"the loss {case.loss_name}".strip()
     callers: dict[Part, str] = {
-        "forward": f"{type(case.model).__name__}.forward",
-        "loss": f"the loss {case.loss_name}",
-        "backward": f"backward() of the loss {case.loss_name}",
+        "forward": model,
+        "loss": loss,
+        "backward": f"backward pass of {loss}",
         "update": f"{type(case.patient.optimizer).__name__}.step",
     }
     return callers.get(case.failure.part, "")
@@ -275,7 +294,9 @@ def _caller(case: Case) -> str:
 def _finding(
     failure: StepFailedError, place: str, layer: str, details: dict[str, str], fit: Fit | None
 ) -> Finding:
-    fact, words, code = fit or Fit("Training stops there.", UNKNOWN, _TRACEBACK[failure.part])
+    fact, words, code = fit or Fit(
+        "An error that nothing catches ends training there.", UNKNOWN, _TRACEBACK[failure.part]
+    )
     verb = "fails" if isinstance(failure.error, ApointError) else "raises"
     raised = str(failure.error) if verb == "fails" else said(failure.error).rstrip(".")
     when = f", {failure.when}" if failure.when else ""

@@ -109,15 +109,15 @@ def plain_step(model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim
         value = plain_loss(model, batch, loss)
         with part("backward", value=value):
             value.backward()  # type: ignore[no-untyped-call]
-        return value
+        return value.detach()
 
     if _needs_closure(optimizer):
         with part("update"):
-            return float(optimizer.step(closure))
+            return float(optimizer.step(closure))  # type: ignore[arg-type]
     value = closure()
     with part("update"):
         optimizer.step()
-    return float(value.detach())
+    return float(value)
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:

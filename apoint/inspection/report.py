@@ -72,9 +72,12 @@ class Report:
         """The outcome in a sentence or two."""
         checked = len(self.diagnosis.signs)
         if not self.serious and self.not_run:
-            return f"Not everything could be checked: {_reasons(self.not_run)}. In the rest nothing was found."
+            return (
+                f"Not everything could be checked: {_reasons(self.not_run)}. In the rest nothing was found."
+            )
         if not self.serious:
-            return f"Nothing wrong was found: {checked} signs looked at, all as in healthy trainings.{self._left()}"
+            words = f"Nothing wrong was found: {checked} signs looked at, all as in healthy trainings."
+            return f"{words}{self._left()}"
         first = self.serious[0]
         where = f" in {first.layer}" if first.layer else ""
         others = len(self.serious) - 1
@@ -146,7 +149,9 @@ def _card(number: int, finding: Finding) -> list[str]:
     head = f"{number}. {finding.code}{where}  ({finding.level}, confidence {finding.confidence:.0%})"
     lines = [head]
     if finding.place:
-        lines += textwrap.wrap(f"at {finding.place}", WIDTH - 3, initial_indent="   ", subsequent_indent="   ")
+        lines += textwrap.wrap(
+            f"at {finding.place}", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
+        )
     for text in (finding.symptom, finding.healthy_words and f"({finding.healthy_words})", finding.cause):
         lines += textwrap.wrap(text, WIDTH - 3, initial_indent="   ", subsequent_indent="   ") if text else []
     for name, fact in finding.details.items():

@@ -1,19 +1,47 @@
-"""Models, losses, batches and steps that raise, each with what should be said of it, and healthy twins."""
+"""Cases of trainings that raise, each with what must be said of it, and healthy ones of the same kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from tests.doctor.cases import convolutional, digits, perceptron
+from tests.doctor.cases import convolutional, perceptron
+from tests.doctor.failing_parts import (
+    Broken,
+    Detached,
+    Fails,
+    FailsInEval,
+    Indexing,
+    InPlace,
+    Labelled,
+    Masked,
+    Net,
+    Ragged,
+    Recurrent,
+    Remembering,
+    Stream,
+    Tagger,
+    Tokens,
+    Tuple,
+    Variational,
+    accuracy,
+    as_number,
+    data,
+    late_label,
+    of_pair,
+    own_step,
+    padded,
+    scalars,
+    tokens,
+    unlabelled,
+)
 
-THIS = "failures.py"
+THIS = "failing_parts.py"
 
 
 @dataclass(frozen=True)
@@ -35,206 +63,10 @@ class Case:
     says: tuple[str, ...]
 
 
-def data(number: int = 256) -> tuple[Tensor, Tensor]:
-    x, y = digits()
-    return x[:number], y[:number]
-
-
 def given(model: nn.Module, x: Any = None, y: Any = None, **more: Any) -> dict[str, Any]:
     inputs, targets = data()
     pair = (inputs if x is None else x, targets if y is None else y)
     return {"model": model, "data": pair, "loss": nn.CrossEntropyLoss(), **more}
-
-
-# -- models --------------------------------------------------------------------------------------------------
-
-
-class Net(nn.Module):
-    """A network of the user's own, with a forward to find a place in."""
-
-    def __init__(self, width: int = 64, classes: int = 10) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.head = nn.Linear(width, 32), nn.Linear(32, classes)
-
-    def forward(self, x: Tensor) -> Any:
-        hidden = F.relu(self.first(x))
-        return self.head(hidden)
-
-
-class Fails(Net):
-    """Computes with tensors that do not fit, without a layer of PyTorch's."""
-
-    def forward(self, x: Tensor) -> Any:
-        return self.head(x @ self.head.weight)
-
-
-class Indexing(Net):
-    """Looks up a key that is not there: nothing about shapes explains it."""
-
-    def forward(self, x: Tensor) -> Any:
-        return {"hidden": self.first(x)}["logits"]
-
-
-class Masked(Net):
-    def forward(self, x: Tensor, mask: Tensor) -> Any:
-        return super().forward(x * mask)
-
-
-class FailsInEval(Net):
-    def forward(self, x: Tensor) -> Any:
-        if not self.training:
-            raise NotImplementedError("no way to evaluate")
-        return super().forward(x)
-
-
-class Tuple(Net):
-    """The logits stand second, after the hidden layer with its own axis."""
-
-    def forward(self, x: Tensor) -> Any:
-        hidden = F.relu(self.first(x))
-        return hidden.unflatten(1, (4, 8)).transpose(0, 1), self.head(hidden)
-
-
-class Remembering(Net):
-    """Keeps what it computed, with its graph, for the next batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before: Any = None
-
-    def forward(self, x: Tensor) -> Any:
-        hidden = F.relu(self.first(x))
-        if self.before is not None:
-            hidden = hidden + 0.01 * self.before.mean(0)
-        self.before = hidden
-        return self.head(hidden)
-
-
-class Detached(Net):
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(x).detach()
-
-
-class InPlace(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.activation, self.head = nn.Linear(64, 32), nn.ReLU(inplace=True), nn.Linear(32, 10)
-
-    def forward(self, x: Tensor) -> Any:
-        before = torch.sigmoid(self.first(x))
-        return self.head(self.activation(before) + before.square())
-
-
-class Tokens(nn.Module):
-    """A class for each sequence of whole numbers."""
-
-    def __init__(self, rows: int, sparse: bool = False) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding, self.head = nn.Embedding(rows, 16, sparse=sparse), nn.Linear(16, 10)
-
-    def forward(self, tokens: Tensor) -> Any:
-        return self.head(self.embedding(tokens).mean(1))
-
-
-class Tagger(nn.Module):
-    """A class for each token, on the last axis."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding, self.head = nn.Embedding(100, 16), nn.Linear(16, 7)
-
-    def forward(self, tokens: Tensor) -> Any:
-        return self.head(self.embedding(tokens))
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn, self.head = nn.LSTM(16, 8, batch_first=True), nn.Linear(8, 10)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.head(self.rnn(x)[0][:, -1])
-
-
-def tokens(largest: int, number: int = 256) -> Tensor:
-    drawn = torch.randint(largest, (number, 12), generator=torch.Generator().manual_seed(0))
-    drawn[number // 2, 3] = largest  # one alone, which a batch drawn at random need not hold
-    return drawn
-
-
-def scalars(outputs: Tensor, targets: Tensor) -> Any:
-    return F.cross_entropy(outputs, targets), outputs.argmax(1)
-
-
-def as_number(outputs: Tensor, targets: Tensor) -> Any:
-    return F.cross_entropy(outputs, targets).item()
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> Any:
-    return (outputs.argmax(1) != targets).float().mean()
-
-
-def own_step(model: nn.Module, batch: Any, loss: Any, optimizer: Any) -> Any:
-    x, mask, y = batch
-    optimizer.zero_grad()
-    loss(model(x * mask), y).backward()
-    optimizer.step()
-
-
-# -- data ----------------------------------------------------------------------------------------------------
-
-
-class Broken(Dataset[Any]):
-    """Raises at one example."""
-
-    def __init__(self, at: int = 0) -> None:
-        self.at = at
-
-    def __len__(self) -> int:
-        return 256
-
-    def __getitem__(self, place: int) -> Any:
-        x, y = data()
-        if place >= self.at:
-            raise KeyError("label")
-        return x[place], y[place]
-
-
-class Ragged(Dataset[Any]):
-    """Sequences of many lengths."""
-
-    def __len__(self) -> int:
-        return 256
-
-    def __getitem__(self, place: int) -> Any:
-        return tokens(99)[place, : 3 + place % 7], data()[1][place]
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        return iter(zip(*data(), strict=True))
-
-
-def padded(batch: list[Any]) -> Any:
-    """As long as the longest of the batch."""
-    xs, ys = zip(*batch, strict=True)
-    return nn.utils.rnn.pad_sequence(list(xs), batch_first=True), torch.stack(ys)
-
-
-def unlabelled() -> Tensor:
-    y = data()[1].clone()
-    y[7] = -1
-    return y
-
-
-def late_label() -> Tensor:
-    """One label of 256 is out of range."""
-    y = data()[1].clone()
-    y[201] = 10
-    return y
 
 
 def sparse() -> dict[str, Any]:
@@ -243,6 +75,7 @@ def sparse() -> dict[str, Any]:
 
 
 HERE_FORWARD = (THIS, "in forward")
+CROSS_ENTROPY, BITS = ("the loss CrossEntropyLoss",), ("the loss BCEWithLogitsLoss",)
 
 CASES: dict[str, Case] = {
     # the forward pass
@@ -253,7 +86,8 @@ CASES: dict[str, Case] = {
     ),
     "wrong input width in a class": Case(
         lambda: given(Net(48)), "forward-fails", "RuntimeError",
-        (*HERE_FORWARD, "hidden = F.relu(self.first(x))"), ("Layer first (Linear) takes 48", "in_features=64"),
+        (*HERE_FORWARD, "hidden = F.relu(self.first(x))"),
+        ("Layer first (Linear) takes 48", "in_features=64"),
     ),
     "a product of the user's own": Case(
         lambda: given(Fails()), "forward-fails", "RuntimeError",
@@ -273,7 +107,7 @@ CASES: dict[str, Case] = {
     ),
     "images without an axis of channels": Case(
         lambda: given(convolutional()[1:], data()[0].view(-1, 8, 8)), "forward-fails", "RuntimeError",
-        ("module 0 (Conv2d)",), ("no axis of channels", "x = x.unsqueeze(1)"),
+        ("module 1 (Conv2d)",), ("no axis of channels", "x = x.unsqueeze(1)"),
     ),
     "images with channels last": Case(
         lambda: given(nn.Sequential(nn.Conv2d(3, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
@@ -283,7 +117,8 @@ CASES: dict[str, Case] = {
     "wrong channels": Case(
         lambda: given(nn.Sequential(nn.Conv2d(3, 10, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
                       torch.randn(256, 4, 8, 8)),
-        "forward-fails", "RuntimeError", ("module 0 (Conv2d)",), ("takes 3 channels and gets 4", "in_channels=4"),
+        "forward-fails", "RuntimeError", ("module 0 (Conv2d)",),
+        ("takes 3 channels and gets 4", "in_channels=4"),
     ),
     "a kernel larger than the image": Case(
         lambda: given(nn.Sequential(nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 11), nn.Flatten())),
@@ -315,10 +150,11 @@ CASES: dict[str, Case] = {
         ("embedding (Embedding) takes whole numbers and gets float32", "x = x.long()"),
     ),
     "an input that is missing": Case(
-        lambda: given(Masked()), "forward-fails", "TypeError", ("Masked",), ("forward takes (x, mask)",),
+        lambda: given(Masked()), "forward-fails", "TypeError", HERE_FORWARD, ("forward takes (x, mask)",),
     ),
     "a key that is missing": Case(
-        lambda: given(Indexing()), "forward-fails", "KeyError", HERE_FORWARD, ("What would fit is not known",),
+        lambda: given(Indexing()), "forward-fails", "KeyError", HERE_FORWARD,
+        ("What would fit is not known",),
     ),
     "eval mode alone": Case(
         lambda: given(FailsInEval()), "forward-fails", "NotImplementedError",
@@ -326,96 +162,96 @@ CASES: dict[str, Case] = {
     ),
     "batch norm on a last batch of one": Case(
         lambda: {"model": nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.Linear(32, 10)),
-                 "data": DataLoader(torch.utils.data.TensorDataset(*data(65)), batch_size=32),
+                 "data": DataLoader(TensorDataset(*data(65)), batch_size=32),
                  "loss": nn.CrossEntropyLoss()},
         "forward-fails", "ValueError", ("module 1 (BatchNorm1d)",), ("one example", "drop_last=True"),
     ),
     # the loss
     "labels from 1": Case(
-        lambda: given(Net(), y=data()[1] + 1), "loss-fails", "IndexError", (),
+        lambda: given(Net(), y=data()[1] + 1), "loss-fails", "IndexError", CROSS_ENTROPY,
         ("targets go from 1 to 10, and the loss takes 0 to 9", "y = y - 1"),
     ),
     "one label out of range": Case(
-        lambda: given(Net(), y=late_label(), batch_size=8), "loss-fails", "IndexError", (),
+        lambda: given(Net(), y=late_label(), batch_size=8), "loss-fails", "IndexError", CROSS_ENTROPY,
         ("targets go from 0 to 10, and the loss takes 0 to 9", "11 outputs", "out_features=11"),
     ),
     "a label of -1": Case(
-        lambda: given(Net(), y=unlabelled(), batch_size=8), "loss-fails", "IndexError", (),
+        lambda: given(Net(), y=unlabelled(), batch_size=8), "loss-fails", "IndexError", CROSS_ENTROPY,
         ("targets go from -1 to 9, and the loss takes 0 to 9", "ignore_index=-1"),
     ),
     "labels with gaps": Case(
-        lambda: given(Net(), y=data()[1] * 10), "loss-fails", "IndexError", (),
+        lambda: given(Net(), y=data()[1] * 10), "loss-fails", "IndexError", CROSS_ENTROPY,
         ("targets go from 0 to 90", "10 different values", "y = y.unique(return_inverse=True)[1]"),
     ),
     "float targets for cross entropy": Case(
-        lambda: given(Net(), y=data()[1].float()), "loss-fails", "RuntimeError", (),
+        lambda: given(Net(), y=data()[1].float()), "loss-fails", "RuntimeError", CROSS_ENTROPY,
         ("targets are float32", "y = y.long()"),
     ),
     "labels in a column": Case(
-        lambda: given(Net(), y=data()[1][:, None]), "loss-fails", "RuntimeError", (),
+        lambda: given(Net(), y=data()[1][:, None]), "loss-fails", "RuntimeError", CROSS_ENTROPY,
         ("targets of shape [64, 1]", "y = y.squeeze(-1)"),
     ),
     "whole-numbered targets for bits": Case(
         lambda: given(Net(classes=1), y=(data()[1] > 4).long()[:, None], loss=nn.BCEWithLogitsLoss()),
-        "loss-fails", "RuntimeError", (), ("targets are int64", "y = y.float()"),
+        "loss-fails", "RuntimeError", BITS, ("targets are int64", "y = y.float()"),
     ),
     "targets without the last axis": Case(
         lambda: given(Net(classes=1), y=(data()[1] > 4).float(), loss=nn.BCEWithLogitsLoss()),
-        "loss-fails", "ValueError", (), ("[64]", "[64, 1]", "y = y.unsqueeze(-1)"),
+        "loss-fails", "ValueError", BITS, ("[64]", "[64, 1]", "y = y.unsqueeze(-1)"),
     ),
     "logits for a loss of probabilities": Case(
         lambda: given(Net(classes=1), y=(data()[1] > 4).float()[:, None], loss=nn.BCELoss()),
-        "loss-fails", "RuntimeError", (), ("outputs go from", "nn.BCEWithLogitsLoss()"),
+        "loss-fails", "RuntimeError", ("the loss BCELoss",), ("outputs go from", "nn.BCEWithLogitsLoss()"),
     ),
     "classes on the last axis": Case(
-        lambda: given(Tagger(), tokens(99), tokens(6)), "loss-fails", "RuntimeError", (),
+        lambda: given(Tagger(), tokens(99), tokens(6)), "loss-fails", "RuntimeError", CROSS_ENTROPY,
         ("classes on axis 1", "outputs.transpose(1, 2)"),
     ),
     "fewer targets than inputs": Case(
-        lambda: given(Net(), y=data()[1][:200]), "loss-fails", "ValueError", (),
+        lambda: given(Net(), y=data()[1][:200]), "loss-fails", "ValueError", CROSS_ENTROPY,
         ("256 examples in the inputs and 200 in the targets",),
     ),
     "outputs in a tuple": Case(
-        lambda: given(Tuple()), "loss-fails", "RuntimeError", (), ("a tuple", "entry 1, float32 [64, 10], fits"),
+        lambda: given(Tuple()), "loss-fails", "ValueError", CROSS_ENTROPY,
+        ("a tuple", "entry 1, float32 [64, 10], fits"),
     ),
     "a loss that gives a tuple": Case(
-        lambda: given(Net(), loss=scalars), "loss-fails", "AttributeError", (),
+        lambda: given(Net(), loss=scalars), "loss-fails", "AttributeError", (THIS, "in scalars"),
         ("returns a tuple of 2", "entry 0 is a number"),
     ),
     "a loss that gives a plain number": Case(
-        lambda: given(Net(), loss=as_number), "loss-fails", "AttributeError", (),
+        lambda: given(Net(), loss=as_number), "loss-fails", "AttributeError", (THIS, "in as_number"),
         ("returns a float", ".item()"),
     ),
     "a weight for each of too few classes": Case(
-        lambda: given(Net(), loss=nn.CrossEntropyLoss(weight=torch.ones(9))), "loss-fails", "RuntimeError", (),
-        ("9 class weights", "10 classes"),
+        lambda: given(Net(), loss=nn.CrossEntropyLoss(weight=torch.ones(9))), "loss-fails", "RuntimeError",
+        CROSS_ENTROPY, ("9 class weights", "10 classes"),
     ),
     "no loss at all": Case(
-        lambda: {"model": Net(), "data": data()[0]}, "loss-fails", "UsageError", (), ("give a pair",),
+        lambda: {"model": Net(), "data": data()[0]}, "loss-fails", "UsageError", ("the loss",),
+        ("give a pair",),
     ),
     # the backward pass
     "outputs without a graph": Case(
-        lambda: given(Detached()), "backward-fails", "RuntimeError", (),
+        lambda: given(Detached()), "backward-fails", "RuntimeError",
+        ("backward pass of the loss CrossEntropyLoss",),
         ("outputs of the model have no graph", ".detach()"),
     ),
     "a loss without a graph": Case(
-        lambda: given(Net(), loss=accuracy), "backward-fails", "RuntimeError", (),
+        lambda: given(Net(), loss=accuracy), "backward-fails", "RuntimeError", (THIS, "in accuracy"),
         ("the loss cuts the graph", "argmax"),
     ),
     "a state that is kept": Case(
-        lambda: given(Remembering()), "backward-fails", "RuntimeError", (), ("`before`", ".detach()"),
+        lambda: given(Remembering()), "backward-fails", "RuntimeError", ("backward pass",),
+        ("`before`", ".detach()"),
     ),
     "an operation in place": Case(
-        lambda: given(InPlace()), "backward-fails", "RuntimeError", (),
+        lambda: given(InPlace()), "backward-fails", "RuntimeError", ("backward pass",),
         ("activation (ReLU)", "inplace=False"),
-    ),
-    "double targets": Case(
-        lambda: given(Net(classes=1), y=data()[1].double()[:, None], loss=nn.MSELoss()),
-        "backward-fails", "RuntimeError", (), ("targets are float64", "y = y.float()"),
     ),
     # the update
     "sparse gradients": Case(
-        sparse, "step-fails", "RuntimeError", (), ("embedding.weight", "sparse=False"),
+        sparse, "step-fails", "RuntimeError", ("Adam.step",), ("embedding.weight", "sparse=False"),
     ),
     "a step of one's own": Case(
         lambda: given(Net(), step=own_step), "step-fails", "ValueError", (THIS, "in own_step", "x, mask, y"),
@@ -427,7 +263,8 @@ CASES: dict[str, Case] = {
         (THIS, "in __getitem__"), ("What would fit is not known",),
     ),
     "a loader that fails later": Case(
-        lambda: {"model": Net(), "data": DataLoader(Broken(100), batch_size=32), "loss": nn.CrossEntropyLoss()},
+        lambda: {"model": Net(), "data": DataLoader(Broken(100), batch_size=32),
+                 "loss": nn.CrossEntropyLoss()},
         "batch-fails", "KeyError", (THIS, "in __getitem__"), ("batch 3",),
     ),
     "a loader with workers": Case(
@@ -438,50 +275,17 @@ CASES: dict[str, Case] = {
     "ragged examples": Case(
         lambda: {"model": Tokens(100), "data": DataLoader(Ragged(), batch_size=32),
                  "loss": nn.CrossEntropyLoss()},
-        "batch-fails", "RuntimeError", (), ("examples differ in shape", "collate_fn"),
+        "batch-fails", "RuntimeError", ("of torch",), ("examples differ in shape", "collate_fn"),
     ),
     "held-out data that cannot be read": Case(
         lambda: given(Net(), test=DataLoader(Broken(), batch_size=32)), "batch-fails", "KeyError",
         (THIS, "in __getitem__"), ("held-out",),
     ),
     "held-out labels from 1": Case(
-        lambda: given(Net(), test=(data()[0], data()[1] + 1)), "loss-fails", "IndexError", (),
+        lambda: given(Net(), test=(data()[0], data()[1] + 1)), "loss-fails", "IndexError", CROSS_ENTROPY,
         ("held-out", "targets go from 1 to 10", "y = y - 1"),
     ),
 }  # fmt: skip
-
-
-# -- healthy twins -------------------------------------------------------------------------------------------
-
-
-class Variational(Net):
-    """Outputs that only a loss of one's own can take."""
-
-    def forward(self, x: Tensor) -> Any:
-        hidden = F.relu(self.first(x))
-        return hidden.mean(), self.head(hidden)
-
-
-def of_pair(outputs: Any, targets: Tensor) -> Any:
-    penalty, logits = outputs
-    return F.cross_entropy(logits, targets) + 1e-3 * penalty
-
-
-class Labelled(Net):
-    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
-        logits = super().forward(x)
-        return {"logits": logits, "loss": None if labels is None else F.cross_entropy(logits, labels)}
-
-
-def mending_step(model: nn.Module, batch: Any, loss: Any, optimizer: Any) -> Any:
-    """Brings inputs and targets into the form that model and loss need."""
-    x, y = batch
-    model.train()
-    optimizer.zero_grad()
-    value = loss(model(x.float()), y - 1)
-    value.backward()
-    optimizer.step()
-    return value
 
 
 def quasi_newton() -> dict[str, Any]:
@@ -504,7 +308,7 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
         "loss": nn.CrossEntropyLoss(),
     },
     "a loader whose last batch is small": lambda: {
-        "model": convolutional(), "data": DataLoader(torch.utils.data.TensorDataset(*data(67)), batch_size=32),
+        "model": convolutional(), "data": DataLoader(TensorDataset(*data(67)), batch_size=32),
         "loss": nn.CrossEntropyLoss(),
     },
     "a stream": lambda: {"model": Net(), "data": Stream(), "loss": nn.CrossEntropyLoss()},
