@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +32,15 @@ def cast(dtype: torch.dtype) -> str:
 def _signature(case: Case) -> Fit | None:
     """Inputs that the model's `forward` cannot be called with."""
     signature, batch = inspect.signature(case.model.forward), case.batch
-    try:
-        signature.bind(*batch.args, **batch.kwargs)
-    except TypeError:
+    if not _binds(signature, *batch.args, **batch.kwargs):
         names = ", ".join(signature.parameters)
+        if _binds(signature, *batch.args, batch.targets):
+            return Fit(
+                f"forward takes ({names}), and of a pair only the first goes into the model: the second is "
+                "what the loss compares outputs with.",
+                "If the model takes the targets itself, give the batch as a dictionary of all that it takes.",
+                f"batch = {{{', '.join(f'{name!r}: …' for name in signature.parameters)}}}",
+            )
         by_name = f" and {', '.join(batch.kwargs)} by name" if batch.kwargs else ""
         return Fit(
             f"forward takes ({names}), and the batch gives {len(batch.args)} by position{by_name}.",
@@ -43,6 +49,14 @@ def _signature(case: Case) -> Fit | None:
             f"batch = {{{', '.join(f'{name!r}: …' for name in signature.parameters)}}}",
         )
     return None
+
+
+def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _embedding(case: Case) -> Fit | None:

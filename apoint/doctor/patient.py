@@ -78,6 +78,8 @@ def patient(
     """A patient from what a user has; see `apoint.inspect` for the arguments."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"a model to inspect is a torch.nn.Module, got {type(model).__name__}")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise UsageError("the model has lazy layers that have no weights yet; call it with a batch first")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(loss, str):

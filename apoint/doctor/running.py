@@ -239,7 +239,8 @@ def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
     It is made once more with nothing that watches: only if that fails as well is it the user's.
     """
     # Batches of a loader were put together anew for the trial, which they may not bear.
-    again = None if exam.patient.train.parts else exam.plain_trial(history.steps + 1)
+    known = exam.stages["run"].state == "ran" and not exam.patient.train.parts
+    again = exam.plain_trial(history.steps + 1) if known else None
     if again is None or again.failure is None:
         exam.could_not("training", f"{history.ended}; your own batches were not seen to fail")
         return

@@ -85,6 +85,8 @@ class History:
     @property
     def best(self) -> float:
         """The lowest that the loss was, over windows of five steps."""
+        if not self.losses:
+            return math.inf
         windows = [statistics.fmean(self.losses[i : i + 5]) for i in range(max(1, len(self.losses) - 4))]
         return min((value for value in windows if math.isfinite(value)), default=math.inf)
 

@@ -141,7 +141,14 @@ class Report:
 
 
 def _reasons(stages: Mapping[str, str]) -> str:
-    return "; ".join(f"the stage {name} failed ({why})" for name, why in stages.items())
+    """Which stages failed and why; those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in stages.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(
+        f"the stage{'s' if len(names) > 1 else ''} {', '.join(names)} failed ({why})"
+        for why, names in reasons.items()
+    )
 
 
 def _card(number: int, finding: Finding) -> list[str]:

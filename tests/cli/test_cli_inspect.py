@@ -9,6 +9,7 @@ import pytest
 
 from apoint.cli import main
 from apoint.doctor import diagnosis
+from apoint.doctor.examination import Examination
 from apoint.engine import train
 
 RECIPE = {
@@ -24,6 +25,11 @@ class Net(nn.Sequential):
     def __init__(self, in_features, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(in_features, 32), nn.ReLU(), nn.Linear(32, num_classes))
 """
+
+
+@pytest.fixture(autouse=True)
+def steps_do_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Examination, "_step_seconds", 0.01)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -100,7 +106,8 @@ class Net(nn.Module):
 """
 FAILING = {
     "wrong width": (
-        NET.replace("nn.Linear(in_features", "nn.Linear(60"), "forward-fails", "module 1 (Linear)", "in_features=64"
+        NET.replace("nn.Linear(in_features", "nn.Linear(60"), "forward-fails", "module 1 (Linear)",
+        "in_features=64",
     ),
     "wrong width in a forward": (
         TUPLE.replace("nn.Linear(in_features", "nn.Linear(60"), "forward-fails", "net.py:8 in forward",

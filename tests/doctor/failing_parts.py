@@ -185,6 +185,39 @@ class Ragged(Dataset[Any]):
         return tokens(99)[place, : 3 + place % 7], data()[1][place]
 
 
+class Graphs(Dataset[Any]):
+    """Nodes and edges, of which a batch is one large graph."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, place: int) -> Any:
+        drawn = torch.Generator().manual_seed(place)
+        size = 3 + place % 4
+        return torch.randn(size, 4, generator=drawn), torch.randint(size, (2, 5), generator=drawn), place % 10
+
+
+def one_graph(batch: list[Any]) -> Any:
+    sizes = [len(nodes) for nodes, _, _ in batch]
+    before = [sum(sizes[:place]) for place in range(len(sizes))]
+    edges = torch.cat([edge + begin for (_, edge, _), begin in zip(batch, before, strict=True)], 1)
+    owner = torch.repeat_interleave(torch.arange(len(batch)), torch.tensor(sizes))
+    inputs = {"nodes": torch.cat([nodes for nodes, _, _ in batch]), "edges": edges, "owner": owner}
+    return inputs, torch.tensor([label for _, _, label in batch])
+
+
+class GraphNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = nn.Linear(4, 16), nn.Linear(16, 10)
+
+    def forward(self, nodes: Tensor, edges: Tensor, owner: Tensor) -> Any:
+        hidden = self.first(nodes)
+        hidden = F.relu(hidden.index_add(0, edges[1], hidden[edges[0]]))
+        return self.head(hidden.new_zeros(int(owner.max()) + 1, 16).index_add(0, owner, hidden))
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(zip(*data(), strict=True))

@@ -150,7 +150,12 @@ CASES: dict[str, Case] = {
         ("embedding (Embedding) takes whole numbers and gets float32", "x = x.long()"),
     ),
     "an input that is missing": Case(
-        lambda: given(Masked()), "forward-fails", "TypeError", HERE_FORWARD, ("forward takes (x, mask)",),
+        lambda: {"model": Masked(), "data": data()[0]}, "forward-fails", "TypeError", HERE_FORWARD,
+        ("forward takes (x, mask)",),
+    ),
+    "a model that takes the targets": Case(
+        lambda: given(Masked(), loss=None), "forward-fails", "TypeError", HERE_FORWARD,
+        ("of a pair only the first goes into the model", "a dictionary"),
     ),
     "a key that is missing": Case(
         lambda: given(Indexing()), "forward-fails", "KeyError", HERE_FORWARD,

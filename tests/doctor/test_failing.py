@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import apoint
 from apoint.doctor import diagnosis, trial
@@ -17,7 +18,7 @@ from apoint.doctor.failure import StepFailedError, part
 from apoint.errors import UsageError
 from apoint.inspection import Report
 from tests.doctor.cases import codes, inspected, perceptron
-from tests.doctor.failing_parts import Net, data, mending_step, own_step
+from tests.doctor.failing_parts import GraphNet, Graphs, Net, data, mending_step, one_graph, own_step
 from tests.doctor.failures import CASES, HEALTHY, given
 from tests.doctor.test_findings import good
 from tests.probes.state import same_state, state_of
@@ -119,6 +120,25 @@ def test_an_error_of_what_watches_a_training_is_not_the_users(monkeypatch: pytes
     assert not FAILING & set(codes(report)), str(report)
     assert "a hook of ours" in report.not_run["optimisation"]
     assert not report.healthy
+
+
+def test_batches_that_cannot_be_put_together_anew_are_not_the_users_fault() -> None:
+    loader = DataLoader(Graphs(), batch_size=16, collate_fn=one_graph)
+    report = report_of({"model": GraphNet(), "data": loader, "loss": nn.CrossEntropyLoss()})
+    assert not FAILING & set(codes(report)), str(report)
+    assert states(report)["run"] == "ran"
+    assert "your own batches were not seen to fail" in report.not_run["optimisation"]
+
+
+def test_a_model_for_one_batch_size_is_not_said_to_fail() -> None:
+    class Fixed(Net):
+        def forward(self, x: Tensor) -> Any:
+            return super().forward(x.view(64, 64))
+
+    report = report_of(given(Fixed()))
+    assert codes(report) == [], str(report)
+    assert not report.healthy
+    assert "invalid for input of size" in report.not_run["optimisation"]
 
 
 def test_a_model_that_fails_later_in_training_is_found_there() -> None:
@@ -223,9 +243,13 @@ def test_thorough_inspections_try_every_stage(stage: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
-    [({"loss": 3}, "loss must be a function"), ({"loss": "no-such-loss"}, "unknown loss 'no-such-loss'")],
+    [
+        ({"loss": 3}, "loss must be a function"),
+        ({"loss": "no-such-loss"}, "unknown loss 'no-such-loss'"),
+        ({"model": nn.LazyLinear(10)}, "lazy layers that have no weights yet"),
+    ],
 )
-def test_a_loss_that_is_none_gets_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_inspected_gets_one_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         report_of(given(Net()) | settings)
 
