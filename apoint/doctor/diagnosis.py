@@ -125,7 +125,7 @@ def _stage(exam: Examination, name: str, examine: Stage) -> list[Finding]:
 def _settles(exam: Examination, found: list[Finding], stage: str) -> str:
     """Why a stage need not be done, given what was found; empty if it should be."""
     if exam.broken and stage != "data":
-        return f"no training step can be made ({exam.broken}); mend that first"
+        return f"no training step can be made ({exam.broken}); fix that first"
     severe = next((finding.code for finding in found if finding.level == "severe"), "")
     if severe and stage in ("optimisation", "generalisation"):
         return f"{severe} explains what would be seen there; mend it first"
