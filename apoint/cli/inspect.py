@@ -27,7 +27,9 @@ from apoint.cli.writing import check_vacant, force_option
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
 @allow_code_option
-@click.option("--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong; for tests.")
+@click.option(
+    "--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong or not checked."
+)
 @click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
@@ -50,7 +52,8 @@ def command(
     apoint inspect runs/digits-mlp-1a2b3c4d5e6f-s0 --html report.html
     apoint inspect net.py:Net --data digits optimizer.lr=3e-4
 
-    Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong and --expect-healthy was given.
+    Exit codes: 0 done, 1 failure, 2 wrong input, 4 something is wrong, or a stage could not run, and
+    --expect-healthy was given.
     """
     from apoint.recipe import parse_overrides
 
@@ -66,7 +69,9 @@ def command(
         say(str(report))
         if page:
             say(f"\nPictures: {page}", err=True)
-    if expect_healthy and report.serious:
+    if expect_healthy and not report.healthy:
+        for stage, why in report.not_run.items():
+            say(f"the stage {stage} did not run: {why}", err=True)
         sys.exit(4)
 
 

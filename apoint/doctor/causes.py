@@ -9,7 +9,15 @@ _TOO_MUCH = frozenset(
 _BAD_START = _NO_LEARNING | _TOO_MUCH | {"vanishing-gradient", "bad-initial-loss", "dead-units", "saturation"}
 _SIGNAL = frozenset({"exploding-signal", "vanishing-signal", "wrong-gain"})
 
+_BREAKS_OFF = _NO_LEARNING | {"lr-too-high", "non-finite", "noisy-gradient", "missing-warmup"}
+
 CONSEQUENCES: dict[str, frozenset[str]] = {
+    # a training step
+    "batch-fails": frozenset(),
+    "forward-fails": _BREAKS_OFF,
+    "loss-fails": _BREAKS_OFF | {"bad-initial-loss"},
+    "backward-fails": _BREAKS_OFF | {"no-gradient"},
+    "step-fails": _BREAKS_OFF,
     # data
     "non-finite-input": _BAD_START | _SIGNAL | {"unnormalised-input"},
     "unnormalised-input": _BAD_START | _SIGNAL | {"batchnorm-statistics", "overfitting"},

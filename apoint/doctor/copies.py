@@ -28,13 +28,24 @@ def copied(
     for parameter in model.parameters():
         parameter.grad = None
     try:
-        twin, other = copy.deepcopy((model, optimizer))
+        twin, other = _deep_copies(model, optimizer)
     except Exception as error:
         raise CannotCopyError(f"the model cannot be copied: {first_line(error)}") from error
     finally:
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient
-    if other is not None:
+    return twin, other
+
+
+def _deep_copies(
+    model: nn.Module, optimizer: torch.optim.Optimizer | None
+) -> tuple[nn.Module, torch.optim.Optimizer | None]:
+    memo: dict[int, Any] = {}
+    twin, other = copy.deepcopy(model, memo), copy.deepcopy(optimizer, memo)
+    if optimizer is not None and other is not None:
+        # PyTorch copies an optimizer's groups and state alone; L-BFGS and others keep more than that.
+        for name in optimizer.__dict__.keys() - other.__dict__.keys():
+            other.__dict__[name] = copy.deepcopy(optimizer.__dict__[name], memo)
         # A scheduler replaces `step` by a wrapper that holds on to the optimizer it was made for.
         other.__dict__.pop("step", None)
     return twin, other

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from apoint.doctor import code, data, flow, learning, outcome, ranges, start
+from apoint.doctor import code, data, flow, learning, outcome, ranges, running, start
 from apoint.doctor.causes import explains
 from apoint.doctor.examination import Examination
-from apoint.doctor.finding import STAGES, Finding
+from apoint.doctor.failure import StepFailedError, said
+from apoint.doctor.finding import STAGES, Finding, StageState
 from apoint.doctor.patient import Patient
 from apoint.errors import ApointError
 from apoint.probes import Reading
 
 Stage = Callable[[Examination], Iterator[Finding]]
 EXAMINATIONS: dict[str, Stage] = {
+    "run": running.examine,
     "data": data.examine,
     "loss": start.examine,
     "code": code.examine,
@@ -45,6 +47,7 @@ class Diagnosis:
         unchecked: What was not looked at, with the reason.
         curves: What the short trainings gave, for drawing: losses, and by layer gradients and updates.
         seconds: How long each stage took.
+        stages: Which stages were done, which were skipped and which failed, and why.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -55,6 +58,7 @@ class Diagnosis:
     unchecked: dict[str, str] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, StageState] = field(default_factory=dict)
 
 
 def diagnose(
@@ -72,9 +76,11 @@ def diagnose(
     found: list[Finding] = []
     seconds: dict[str, float] = {}
     for name, examine in EXAMINATIONS.items():
-        if _settled(found) and name in ("optimisation", "generalisation") and not thorough:
-            cause = next(finding.code for finding in found if finding.level == "severe")
-            exam.leave_out(f"the stage {name}", f"{cause} explains what would be seen there; mend it first")
+        exam.begin(name)
+        cause = "" if thorough else _settles(exam, found, name)
+        if cause:
+            exam.leave_out(f"the stage {name}", cause)
+            exam.skip(cause)
             continue
         begin = time.perf_counter()
         found += _stage(exam, name, examine)
@@ -89,6 +95,20 @@ def diagnose(
         exam.unchecked,
         exam.curves(),
         seconds,
+        exam.stages,
+    )
+
+
+def undiagnosed(failure: StepFailedError) -> Diagnosis:
+    """What is found where no batch of the training data could be loaded."""
+    why = f"there is no batch: {failure}"
+    stages = {name: StageState("skipped", why) for name in STAGES} | {
+        "run": StageState("failed", str(failure))
+    }
+    return Diagnosis(
+        [running.unloaded(failure)],
+        unchecked={f"the stage {name}": why for name in STAGES if name != "run"},
+        stages=stages,
     )
 
 
@@ -96,13 +116,20 @@ def _stage(exam: Examination, name: str, examine: Stage) -> list[Finding]:
     found: list[Finding] = []
     try:
         found.extend(examine(exam))  # what was found before an error is kept
-    except ApointError as error:
-        exam.leave_out(f"the stage {name}" if not found else f"the rest of the stage {name}", str(error))
+    except Exception as error:  # a plain step was made before: what fails here is the examination
+        why = str(error) if isinstance(error, ApointError) else said(error)
+        exam.could_not(f"the stage {name}" if not found else f"the rest of the stage {name}", why)
     return found
 
 
-def _settled(found: list[Finding]) -> bool:
-    return any(finding.level == "severe" for finding in found)
+def _settles(exam: Examination, found: list[Finding], stage: str) -> str:
+    """Why a stage need not be done, given what was found; empty if it should be."""
+    if exam.broken and stage != "data":
+        return f"no training step can be made ({exam.broken}); fix that first"
+    severe = next((finding.code for finding in found if finding.level == "severe"), "")
+    if severe and stage in ("optimisation", "generalisation"):
+        return f"{severe} explains what would be seen there; mend it first"
+    return ""
 
 
 def explained(found: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:

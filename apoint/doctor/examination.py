@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from apoint.doctor.copies import CannotCopyError
+from apoint.doctor.finding import StageState, State
 from apoint.doctor.patient import Patient
 from apoint.doctor.trial import UPDATES_EVERY, History, trial
 from apoint.errors import UsageError
@@ -40,6 +41,8 @@ class Examination:
         places: Where a sign was seen, if it concerns one layer.
         readings: What probes measured.
         unchecked: What was not looked at, each with the reason.
+        stages: Which stages were done, in their order; the last one is at work.
+        broken: The finding that says that no training step can be made, by its code; empty if one can.
     """
 
     def __init__(
@@ -55,6 +58,9 @@ class Examination:
         self.places: dict[str, str] = {}
         self.readings: dict[str, Reading] = {}
         self.unchecked: dict[str, str] = {}
+        self.stages: dict[str, StageState] = {}
+        self.broken = ""
+        self._untrained = StageState("skipped", "there is nothing to train")
         self._at_rate: dict[float, History | None] = {}
 
     def sign(self, name: str, value: float | None, layer: str = "") -> float | None:
@@ -65,9 +71,35 @@ class Examination:
                 self.places[name] = layer
         return value
 
+    def begin(self, stage: str) -> None:
+        """Begin a stage; it counts as done unless it is said otherwise."""
+        self.stages[stage] = StageState()
+
     def leave_out(self, what: str, why: str) -> None:
-        """Note that something was not looked at."""
+        """Note that something was not looked at, because it does not apply or was not given."""
         self.unchecked.setdefault(what, why)
+
+    def skip(self, why: str) -> None:
+        """Note that there is nothing to do in this stage, or no time for it."""
+        self._ends("skipped", why)
+
+    def could_not(self, what: str, why: str) -> None:
+        """Note that something should have been looked at and could not be: the stage counts as failed."""
+        self.leave_out(what, why)
+        self._ends("failed", why)
+
+    def without_training(self) -> None:
+        """Note that this stage needs a short training, and there was none."""
+        self._ends(self._untrained.state, self._untrained.why)
+
+    def _ends(self, state: State, why: str) -> None:
+        name, known = next(reversed(self.stages.items()))
+        if known.state != "failed":
+            self.stages[name] = StageState(state, why)
+
+    def _untrainable(self, state: State, why: str) -> None:
+        self.leave_out("training", why)
+        self._untrained = StageState(state, why)
 
     def measured(self, probe: str, model: Any = None, batch: Batch | None = None, **settings: Any) -> Reading:
         """The reading of a probe, on the patient's model and a batch of some size by default."""
@@ -117,7 +149,7 @@ class Examination:
         if self.patient.optimizer is None or not any(
             p.requires_grad for p in self.patient.model.parameters()
         ):
-            self.leave_out("training", "the model has no parameter that could be trained")
+            self._untrainable("skipped", "the model has no parameter that could be trained")
             return False
         return True
 
@@ -151,7 +183,8 @@ class Examination:
         """A trial as the patient trains; None if there can be none, or it would take too long."""
         if self.quick and self.trainable and self._step_seconds * FEWEST_STEPS > QUICK_SECONDS:
             seconds = f"{self._step_seconds:.2g}"
-            self.leave_out("training", f"a step takes {seconds} s, too long for a quick examination")
+            why = f"a step takes {seconds} s, too long for a quick examination"
+            self._untrainable("skipped", why)
             return None
         self.say("a short training")
         return self._trial(self.trial_steps)
@@ -182,8 +215,12 @@ class Examination:
         try:
             return trial(self.patient, steps, **settings)
         except CannotCopyError as error:
-            self.leave_out("training", str(error))
+            self._untrainable("failed", str(error))
             return None
+
+    def plain_trial(self, steps: int) -> History | None:
+        """A trial that nothing watches: what fails in it is not of our making."""
+        return self._trial(steps, watched=False)
 
     @functools.cached_property
     def memorised(self) -> History | None:
@@ -204,7 +241,7 @@ class Examination:
             try:
                 made = self._trial(steps, batch=batch, optimizer=optimizer, own_step=False)
             except UsageError as error:
-                self.leave_out("learning one batch by heart", str(error))
+                self.could_not("learning one batch by heart", str(error))
                 return None
             if made is None or (best is not None and made.best >= best.best):
                 continue

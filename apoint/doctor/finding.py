@@ -8,8 +8,18 @@ from typing import Any, Literal
 
 Level = Literal["note", "warning", "severe"]
 """Note: worth knowing, training may be well. Warning: training is worse for it. Severe: it cannot work so."""
-STAGES = ("data", "loss", "code", "signal", "gradients", "optimisation", "generalisation")
+STAGES = ("run", "data", "loss", "code", "signal", "gradients", "optimisation", "generalisation")
 """The order in which an experienced engineer looks: what comes first can explain what comes after."""
+State = Literal["ran", "skipped", "failed"]
+"""Skipped: there was nothing to look at or, in a quick inspection, no time. Failed: it could not be done."""
+
+
+@dataclass(frozen=True)
+class StageState:
+    """Whether a stage of the examination was done, and why not."""
+
+    state: State = "ran"
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class Finding:
         layer: The layer it concerns; empty if it is the whole.
         course: The items of the course behind it.
         unit: The unit of the value.
+        place: The line of the user's code, or the module, where an error was raised; empty otherwise.
+        details: Further facts by name: the error, shapes and types of inputs, targets and outputs.
     """
 
     code: str
@@ -81,6 +93,8 @@ class Finding:
     layer: str = ""
     course: tuple[str, ...] = ()
     unit: str = ""
+    place: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         where = f" in {self.layer}" if self.layer else ""

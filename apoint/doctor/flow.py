@@ -244,6 +244,9 @@ def _saturated(exam: Examination) -> Iterator[Finding]:
 def examine_gradients(exam: Examination) -> Iterator[Finding]:
     """Findings on gradients."""
     growth = exam.signs.get("backward-growth")
+    missing = [note for note in exam.reading("signal").notes if note.startswith("there are no gradients")]
+    if missing:
+        exam.could_not("gradients through depth", missing[0])
     if growth is not None and ranges.too_high("backward-growth", growth):
         yield _gradient("vanishing-gradient", growth, "shrinks")
     elif growth is not None and ranges.too_low("backward-growth", growth):

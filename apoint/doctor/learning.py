@@ -14,6 +14,7 @@ from apoint.doctor import ranges
 from apoint.doctor.copies import rates
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.running import broken_off
 from apoint.doctor.trial import History
 
 FEW = 8  # examples a batch below which their noise may be what the rate does not suit
@@ -25,9 +26,10 @@ def examine(exam: Examination) -> Iterator[Finding]:
     """Findings on optimisation, the cheapest trial first."""
     history = exam.history
     if history is None:
+        exam.without_training()
         return
-    if not history.steps and history.ended:
-        exam.leave_out("training", history.ended)
+    if not history.steps and history.failure:
+        yield from broken_off(exam, history)
         return
     _note(exam, history)
     if exam.thorough:
@@ -38,7 +40,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
     found = found or list(_too_noisy(exam, history))
     yield from found
     if not found:
-        yield from _broken(history)
+        yield from broken_off(exam, history) if history.failure else _broken(history)
     yield from _memory(exam)
 
 
@@ -261,7 +263,10 @@ def _broken(history: History) -> Iterator[Finding]:
 
 def _memory(exam: Examination) -> Iterator[Finding]:
     history = exam.memorised
-    if history is None or not history.steps:
+    if history is None:
+        return
+    if not history.steps:
+        exam.could_not("learning one batch by heart", history.ended)
         return
     share = exam.sign("memorised-loss", history.best / _scale(history)) or 0.0
     if not ranges.too_high("memorised-loss", share):

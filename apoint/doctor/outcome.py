@@ -24,7 +24,11 @@ SETTLED_STEPS = 40  # after which nothing is left of where running statistics be
 def examine(exam: Examination) -> Iterator[Finding]:
     """Findings on generalisation, from the model as the trial has left it."""
     history = exam.history
-    if history is None or not math.isfinite(history.last):
+    if history is None:
+        exam.without_training()
+        return
+    if not math.isfinite(history.last):
+        exam.skip("the short training broke off")
         return
     patient = exam.patient
     seen = patient.train.some(min(MOST, len(patient.train)), patient.seed)

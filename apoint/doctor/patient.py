@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from apoint.doctor.copies import default_optimizer
 from apoint.doctor.examples import Examples, examples
+from apoint.doctor.failure import StepFailedError
 from apoint.errors import UsageError
 from apoint.probes import Batch, Subject
+from apoint.registry import registry
 
 Step = Callable[[nn.Module, Any, Any, torch.optim.Optimizer], Any]
 DEFAULT_STEPS = 300
@@ -35,6 +37,7 @@ class Patient:
         total_steps: How long training shall be.
         seed: Where random draws begin.
         given: Which of `loss`, `optimizer`, `step`, `schedule`, `test` the user gave.
+        test_failure: Why the held-out data, or the rest of them, could not be loaded.
     """
 
     model: nn.Module
@@ -47,6 +50,7 @@ class Patient:
     total_steps: int = DEFAULT_STEPS
     seed: int = 0
     given: frozenset[str] = field(default_factory=frozenset)
+    test_failure: StepFailedError | None = None
 
     def subject(self, batch: Batch | None = None, model: nn.Module | None = None) -> Subject:
         """The model with its loss and a batch; by default the first of training."""
@@ -74,14 +78,21 @@ def patient(
     """A patient from what a user has; see `apoint.inspect` for the arguments."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"a model to inspect is a torch.nn.Module, got {type(model).__name__}")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise UsageError("the model has lazy layers that have no weights yet; call it with a batch first")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(loss, str):
+        registry("loss")[loss]  # an unknown name is said here
+    elif loss is not None and not callable(loss):
+        raise UsageError(f"loss must be a function loss(outputs, targets), got {type(loss).__name__}")
     given = {"loss": loss, "optimizer": optimizer, "step": step, "schedule": scheduler, "test": test}
     steps = total_steps or DEFAULT_STEPS
+    held_out, test_failure = _held_out(model, test, batch_size, seed)
     return Patient(
         model=model,
         train=examples(model, data, batch_size, seed),
-        test=None if test is None else examples(model, test, batch_size, seed),
+        test=held_out,
         loss=loss,
         optimizer=optimizer if optimizer is not None else default_optimizer(model),
         step=step,
@@ -89,7 +100,20 @@ def patient(
         total_steps=steps,
         seed=seed,
         given=frozenset(name for name, value in given.items() if value is not None),
+        test_failure=test_failure,
     )
+
+
+def _held_out(
+    model: nn.Module, test: Any, batch_size: int | None, seed: int
+) -> tuple[Examples | None, StepFailedError | None]:
+    if test is None:
+        return None, None
+    try:
+        found = examples(model, test, batch_size, seed)
+    except StepFailedError as failure:
+        return None, failure
+    return found, found.failure
 
 
 def schedule_factors(scheduler: Any, total_steps: int) -> list[float]:

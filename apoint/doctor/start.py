@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
-from apoint.probes import Batch, Subject, aside
+from apoint.errors import UsageError
+from apoint.probes import Subject, aside
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
@@ -30,7 +31,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
         shuffled = _reordered(subject)
     starting = _in_training(exam, loss)
     if outputs is not None and not bool(torch.isfinite(outputs).all()):
-        exam.leave_out("the loss at the start", "outputs are not finite")
+        exam.could_not("the loss at the start", "outputs are not finite")
         return
     found = [*_double_softmax(exam, subject, outputs), *_reduction(exam, loss, doubled)]
     found += _shape(exam, subject, outputs, loss, shuffled)
@@ -97,7 +98,10 @@ def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None)
 def _takes_logits(subject: Subject, outputs: Tensor) -> bool:
     """Whether the loss is the same with a constant added to all outputs of an example, as with a softmax."""
     batch = subject.batch
-    one, two = (float(subject.loss_of(values, batch)) for values in (outputs, outputs + 3.0))
+    try:
+        one, two = (float(subject.loss_of(values, batch)) for values in (outputs, outputs + 3.0))
+    except UsageError:  # a loss of everything that the model returns
+        return False
     return math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-5)
 
 
@@ -213,8 +217,9 @@ def constant_loss(subject: Subject, outputs: Tensor | None) -> float | None:
 
 
 def _loss_of(subject: Subject, answer: Tensor) -> float | None:
-    with torch.no_grad():
-        value = float(
-            subject.loss_of(answer, Batch(subject.batch.args, subject.batch.kwargs, subject.batch.targets))
-        )
+    try:
+        with torch.no_grad():
+            value = float(subject.loss_of(answer, subject.batch))
+    except UsageError:  # a loss of everything that the model returns
+        return None
     return value if math.isfinite(value) else None

@@ -6,10 +6,12 @@ as it is, and its mistakes seen.
 
 from __future__ import annotations
 
+import inspect
 import math
+import numbers
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +20,9 @@ from torch import Tensor, nn
 
 from apoint.doctor.copies import copied
 from apoint.doctor.examples import Examples
+from apoint.doctor.failure import StepFailedError, part, shown
 from apoint.doctor.patient import Patient, Step, as_written, squared_norm
-from apoint.errors import ApointError, first_line
+from apoint.errors import UsageError
 from apoint.nn import elementary_attention
 from apoint.probes import Batch, Subject, aside
 
@@ -44,6 +47,7 @@ class History:
         stale: At how many steps gradients were added to those of a step before.
         steps: How many steps were made.
         ended: Why it ended before time; empty if it did not.
+        failure: The error that ended it, if one did, and the batch it came with.
         judged: Where batches are small, the loss on many examples before the first step and after the last.
         model: The model as it has become.
     """
@@ -59,6 +63,7 @@ class History:
     stale: int = 0
     steps: int = 0
     ended: str = ""
+    failure: tuple[StepFailedError, Batch] | None = None
     judged: list[float] = field(default_factory=list)
 
     @property
@@ -80,17 +85,73 @@ class History:
     @property
     def best(self) -> float:
         """The lowest that the loss was, over windows of five steps."""
+        if not self.losses:
+            return math.inf
         windows = [statistics.fmean(self.losses[i : i + 5]) for i in range(max(1, len(self.losses) - 4))]
         return min((value for value in windows if math.isfinite(value)), default=math.inf)
 
 
+def plain_loss(model: nn.Module, batch: Batch, loss: Any) -> Tensor:
+    """The loss of a batch; what fails raises `StepFailedError`."""
+    subject = Subject(model, batch, loss)
+    with part("forward"):
+        raw = subject.raw_outputs()
+    with part("loss", raw):
+        value = subject.loss_of(raw, batch)
+        if not isinstance(value, Tensor):
+            raise TypeError(f"the loss is a {type(value).__name__}, not a tensor")
+    return value
+
+
 def plain_step(model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim.Optimizer) -> float:
-    """A training step as it should be."""
-    optimizer.zero_grad()
-    value = Subject(model, batch, loss).loss()
-    value.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return float(value.detach())
+    """A training step as it should be; what fails raises `StepFailedError`."""
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = plain_loss(model, batch, loss)
+        with part("backward", value=value):
+            value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
+
+    if _needs_closure(optimizer):
+        with part("update"):
+            return float(optimizer.step(closure))  # type: ignore[arg-type]
+    value = closure()
+    with part("update"):
+        optimizer.step()
+    return float(value)
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `step` must be given a function that computes the loss, as that of L-BFGS must."""
+    parameters = inspect.signature(type(optimizer).step).parameters
+    return "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty
+
+
+def any_step(
+    step: Step | None, model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim.Optimizer
+) -> float:
+    """The user's own training step, or a plain one; what fails raises `StepFailedError`."""
+    if step is None:
+        return plain_step(model, batch, loss, optimizer)
+    with part("step"):
+        value = step(model, as_written(batch), loss, optimizer)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            return float(value.detach())
+        if value is not None and not isinstance(value, numbers.Real):
+            raise TypeError(f"the step returns {shown(value)}, and should return the loss")
+    return float(value) if value is not None else _unreturned(model, batch, loss)
+
+
+def _unreturned(model: nn.Module, batch: Batch, loss: Any) -> float:
+    """The loss where the user's step does not return it; not their fault if it cannot be had."""
+    try:
+        with torch.no_grad():
+            return float(plain_loss(model, batch, loss))
+    except StepFailedError as failure:
+        raise UsageError(
+            f"your training step returns no loss, and outside of it {failure}; return the loss from it"
+        ) from failure
 
 
 def trial(
@@ -104,6 +165,7 @@ def trial(
     own_step: bool = True,
     seed: int | None = None,
     batch_size: int | None = None,
+    watched: bool = True,
 ) -> History:
     """Train a copy of a patient's model for some steps.
 
@@ -117,6 +179,7 @@ def trial(
         own_step: Use the user's own training step, if there is one.
         seed: Which order of the data; the patient's own by default.
         batch_size: How many examples a step takes; as the patient does by default.
+        watched: Put hooks on parameters and optimizer; without them, losses are all that is seen.
     """
     model, moved = copied(patient.model, optimizer or patient.optimizer)
     assert moved is not None, "a model without weights is not trained"
@@ -129,7 +192,12 @@ def trial(
     sample = patient.train.some(min(JUDGED_ON, len(patient.train)), patient.seed) if few else None
     if step is None:
         model.train()
-    with watcher.watching(), _own_randomness(patient.seed), torch.enable_grad(), elementary_attention():
+    with ExitStack() as stack:
+        if watched:
+            stack.enter_context(watcher.watching())
+            stack.enter_context(elementary_attention())
+        stack.enter_context(own_randomness(patient.seed))
+        stack.enter_context(torch.enable_grad())
         if sample is not None:
             watcher.history.judged.append(_judged(patient, model, sample))
         for number in range(steps):
@@ -161,26 +229,14 @@ def _made(
     history = watcher.history
     history.rates.append(float(optimizer.param_groups[0]["lr"]))
     try:
-        value = (
-            plain_step(model, batch, loss, optimizer)
-            if step is None
-            else step(model, as_written(batch), loss, optimizer)
-        )
-    except ApointError as error:
-        history.ended = str(error)
-        return
-    except Exception as error:
-        history.ended = f"the training step fails: {type(error).__name__}: {first_line(error)}"
-        return
-    if value is None:
-        with torch.no_grad():
-            value = Subject(model, batch, loss).loss()
-    number = float(value.detach()) if isinstance(value, Tensor) else float(value)
-    watcher.close_step(number)
+        watcher.close_step(any_step(step, model, batch, loss, optimizer))
+    except StepFailedError as failure:
+        history.ended, history.failure = str(failure), (failure, batch)
 
 
 @contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
+def own_randomness(seed: int) -> Iterator[None]:
+    """Draw from generators at a seed, and leave them as they were."""
     import random
 
     import numpy

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from apoint.doctor import diagnose, patient
+from apoint.doctor import StepFailedError, diagnose, patient, undiagnosed
 from apoint.doctor.patient import Step
 from apoint.inspection.report import Report
 
@@ -52,11 +52,16 @@ def inspect(
         name: What to call it in the report; by default the class of the model.
         say: Called with what is being looked at.
     """
-    who = patient(
-        model, data, loss, optimizer, test=test, step=step, scheduler=scheduler, total_steps=total_steps,
-        batch_size=batch_size, seed=seed,
-    )  # fmt: skip
-    return Report(name or type(model).__name__, diagnose(who, quick, thorough, say), summary(model))
+    try:
+        who = patient(
+            model, data, loss, optimizer, test=test, step=step, scheduler=scheduler, total_steps=total_steps,
+            batch_size=batch_size, seed=seed,
+        )  # fmt: skip
+    except StepFailedError as failure:
+        diagnosis = undiagnosed(failure)
+    else:
+        diagnosis = diagnose(who, quick, thorough, say)
+    return Report(name or type(model).__name__, diagnosis, summary(model))
 
 
 def summary(model: nn.Module) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apoint.inspection.figures import against
-from apoint.inspection.values import ends, number, range_words
+from apoint.inspection.values import ends, failed_stages, number, range_words
 from apoint.report import fields
 from apoint.report.markup import Markup, element
 from apoint.report.words import count, listed, percent
@@ -28,7 +28,9 @@ def findings_section(report: Mapping[str, Any]) -> Markup:
         lead = "The most probable cause first. Mend it, inspect again, and only then go on to the next."
         body: list[Markup] = [_card(place, finding) for place, finding in enumerate(found, 1)]
     else:
+        failed = failed_stages(report)
         lead = "None: nothing that was looked at points to something wrong."
+        lead += f" Not all was: {listed(failed)} could not be checked." if failed else ""
         body = []
     follows = [fields.mapping(each) for each in fields.items(report.get("follows"))]
     return element(
@@ -39,8 +41,8 @@ def findings_section(report: Mapping[str, Any]) -> Markup:
 def _card(place: int, finding: fields.Json) -> Markup:
     treatment = fields.mapping(finding.get("treatment"))
     seen = element(
-        "div", element("p", finding.get("symptom"), class_="symptom"), strip(finding),
-        element("p", finding.get("cause")),
+        "div", element("p", finding.get("symptom"), class_="symptom"), _place(finding), strip(finding),
+        element("p", finding.get("cause")), _details(finding),
     )  # fmt: skip
     body = element("div", seen, _treatment(treatment, place), class_="beside")
     level = fields.text(finding.get("level"))
@@ -48,6 +50,17 @@ def _card(place: int, finding: fields.Json) -> Markup:
         "article", element("h3", f"{place}. ", _code(finding)), _facts(finding), body, class_=f"card {level}",
         aria_label=f"Finding {place}",
     )  # fmt: skip
+
+
+def _place(finding: fields.Json) -> Markup | None:
+    place = fields.text(finding.get("place"))
+    return element("p", "At ", element("code", place)) if place else None
+
+
+def _details(finding: fields.Json) -> Markup | None:
+    facts = fields.mapping(finding.get("details"))
+    rows = [element("div", element("dt", name), element("dd", str(fact))) for name, fact in facts.items()]
+    return element("dl", rows, class_="unchecked") if rows else None
 
 
 def _code(finding: fields.Json) -> list[Markup | str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import apoint
 from apoint.inspection import cards, charts, tables
-from apoint.inspection.values import count_levels, healthy_of, number
+from apoint.inspection.values import count_levels, failed_stages, healthy_of, number
 from apoint.report import fields
 from apoint.report.frame import document
 from apoint.report.markup import Markup, element
@@ -93,7 +93,7 @@ def inspection_html(report: Mapping[str, Any]) -> str:
         tables.readings_section(report),
         tables.signs_section(report),
         tables.unchecked_section(report),
-        tables.seconds_section(report),
+        tables.stages_section(report),
         _foot(),
     ]
     title = element("title", f"{_outcome(report)[1]}: {_name(report)}")
@@ -110,13 +110,15 @@ def _outcome(report: Mapping[str, Any]) -> tuple[str, str]:
     for level, word in (("severe", "Severe"), ("warning", "Warning")):
         if levels[level]:
             return level, word
-    return "", "Nothing wrong"
+    return "", "Not all checked" if failed_stages(report) else "Nothing wrong"
 
 
 def _head(report: Mapping[str, Any]) -> Markup:
     """The outcome in plain words, what was inspected, and the key numbers."""
     level, word = _outcome(report)
-    mark = cards.badge(level) if level else element("span", f"✓ {word}", class_="badge better")
+    sound = element("span", f"✓ {word}", class_="badge better")
+    open_ = element("span", f"? {word}", class_="badge worse")
+    mark = cards.badge(level) if level else open_ if failed_stages(report) else sound
     kind = fields.text(fields.mapping(report.get("model")).get("class"))
     what = f"Inspection of {_name(report)}" + (f", a {kind}" if kind not in ("", _name(report)) else "")
     headline, rest = _headline(fields.text(report.get("sentence")) or f"{word}.")
@@ -159,7 +161,8 @@ def _findings(report: Mapping[str, Any]) -> tuple[str, str]:
              for level, number in levels.items() if number]  # fmt: skip
     follow = len(fields.items(report.get("follows")))
     words += [f"{follow} more {'follows' if follow == 1 else 'follow'} from them"] if follow else []
-    return str(sum(levels.values())), ", ".join(words) or "nothing wrong was seen"
+    none = "not all could be checked" if failed_stages(report) else "nothing wrong was seen"
+    return str(sum(levels.values())), ", ".join(words) or none
 
 
 def _large(value: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apoint.doctor import Diagnosis, Finding
+from apoint.doctor import Diagnosis, Finding, StageState
 from apoint.probes import Reading
 from apoint.probes.reading import plain
 from apoint.store import write_atomically
@@ -53,16 +53,41 @@ class Report:
         return [finding for finding in self.findings if finding.level != "note"]
 
     @property
+    def stages(self) -> dict[str, StageState]:
+        """Which stages of the inspection ran, were skipped or failed, and why."""
+        return self.diagnosis.stages
+
+    @property
+    def not_run(self) -> dict[str, str]:
+        """The stages that failed, each with the reason; skipped ones had nothing to do, or no time to."""
+        return {name: stage.why for name, stage in self.stages.items() if stage.state == "failed"}
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong and every stage that should have run did."""
+        return not self.serious and not self.not_run
+
+    @property
     def sentence(self) -> str:
-        """The outcome in one sentence."""
+        """The outcome in a sentence or two."""
+        checked = len(self.diagnosis.signs)
+        if not self.serious and self.not_run:
+            return (
+                f"Not everything could be checked: {_reasons(self.not_run)}. In the rest nothing was found."
+            )
         if not self.serious:
-            checked = len(self.diagnosis.signs)
-            return f"Nothing wrong was found: {checked} signs looked at, all as in healthy trainings."
+            words = f"Nothing wrong was found: {checked} signs looked at, all as in healthy trainings."
+            return f"{words}{self._left()}"
         first = self.serious[0]
         where = f" in {first.layer}" if first.layer else ""
         others = len(self.serious) - 1
         more = f" {others} more below." if others else ""
-        return f"Most probable cause: {first.code}{where}. {first.symptom}{more}"
+        return f"Most probable cause: {first.code}{where}. {first.symptom}{more}{self._left()}"
+
+    def _left(self) -> str:
+        """The stages that were not done, as the end of the sentence; `run` is what a finding is about."""
+        left = [name for name, stage in self.stages.items() if stage.state != "ran" and name != "run"]
+        return f" Not checked: {', '.join(left)}." if left else ""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -98,6 +123,7 @@ class Report:
             "places": dict(self.diagnosis.places),
             "readings": {name: reading.to_dict() for name, reading in self.readings.items()},
             "curves": plain(self.diagnosis.curves),
+            "stages": {name: {"state": each.state, "why": each.why} for name, each in self.stages.items()},
             "unchecked": dict(self.diagnosis.unchecked),
             "model": plain(dict(self.model_summary)),
             "seconds": plain(self.diagnosis.seconds),
@@ -114,12 +140,29 @@ class Report:
         write_atomically(Path(path), inspection_html(self.to_dict()))
 
 
+def _reasons(stages: Mapping[str, str]) -> str:
+    """Which stages failed and why; those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in stages.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(
+        f"the stage{'s' if len(names) > 1 else ''} {', '.join(names)} failed ({why})"
+        for why, names in reasons.items()
+    )
+
+
 def _card(number: int, finding: Finding) -> list[str]:
     where = f" in {finding.layer}" if finding.layer else ""
     head = f"{number}. {finding.code}{where}  ({finding.level}, confidence {finding.confidence:.0%})"
     lines = [head]
+    if finding.place:
+        lines += textwrap.wrap(
+            f"at {finding.place}", WIDTH - 3, initial_indent="   ", subsequent_indent="   "
+        )
     for text in (finding.symptom, finding.healthy_words and f"({finding.healthy_words})", finding.cause):
         lines += textwrap.wrap(text, WIDTH - 3, initial_indent="   ", subsequent_indent="   ") if text else []
+    for name, fact in finding.details.items():
+        lines += textwrap.wrap(f"{name}: {fact}", WIDTH - 3, initial_indent="   ", subsequent_indent="     ")
     words = f"Try: {finding.treatment.words}"
     lines += textwrap.wrap(words, WIDTH - 3, initial_indent="   ", subsequent_indent="   ")
     lines += [f"       {line}" for line in finding.treatment.code.splitlines()]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from apoint.data import Split
+from apoint.doctor.failure import part
 from apoint.engine import assemble, custom, load_model
 from apoint.engine.replica import Replica
 from apoint.errors import StorageError, UsageError, first_line
@@ -62,7 +63,7 @@ def inspect_recipe(
         replica.loss,
         torch_optimizer(replica),
         test=None if test is None else _examples(replica, test, seed),
-        step=clipping_step(replica),
+        step=recipe_step(replica),
         scheduler=_factor(replica),
         total_steps=replica.horizon.total_steps,
         batch_size=recipe.batch_size,
@@ -170,24 +171,27 @@ def _factor(replica: Replica) -> Callable[[float], float]:
     return lambda progress: moving(progress) / rate if rate else 1.0
 
 
-def clipping_step(replica: Replica) -> Callable[..., float] | None:
-    """A training step that clips as the recipe says; None if it does not clip."""
-    if replica.recipe.clip["name"] == "none":
-        return None
+def recipe_step(replica: Replica) -> Callable[..., float]:
+    """The recipe's training step: outputs go to the loss as they are, and gradients are clipped."""
+    kind = replica.recipe.clip["name"]
     limit = replica.timeline.clip_limit(0.0)
-    by_norm = replica.recipe.clip["name"] == "norm"
 
     def step(model: nn.Module, batch: Any, loss: Any, optimizer: torch.optim.Optimizer) -> float:
         inputs, targets = batch
         model.train()
         optimizer.zero_grad()
-        value = loss(model(inputs), targets).mean()
-        value.backward()
-        if by_norm:
+        with part("forward"):
+            outputs = model(inputs)
+        with part("loss", outputs):
+            value = loss(outputs, targets).mean()
+        with part("backward", outputs, value):
+            value.backward()
+        if kind == "norm":
             torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
-        else:
+        elif kind != "none":
             torch.nn.utils.clip_grad_value_(model.parameters(), limit)
-        optimizer.step()
+        with part("update"):
+            optimizer.step()
         return float(value.detach())
 
     return step

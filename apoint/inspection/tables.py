@@ -115,15 +115,25 @@ def unchecked_section(report: Mapping[str, Any]) -> Markup | None:
     return element("section", element("h2", "Not checked"), element("dl", items, class_="unchecked"))
 
 
-def seconds_section(report: Mapping[str, Any]) -> Markup | None:
-    """How long each stage took."""
+def stages_section(report: Mapping[str, Any]) -> Markup | None:
+    """Which stages ran, which were skipped and which failed, and how long each took."""
     seconds = {name: number(value) for name, value in fields.mapping(report.get("seconds")).items()}
-    if not seconds:
+    stages = {name: fields.mapping(each) for name, each in fields.mapping(report.get("stages")).items()}
+    if not seconds and not stages:
         return None
+    names = list(dict.fromkeys([*stages, *seconds]))
     facts = [
-        element("div", element("dt", name), element("dd", _time(value))) for name, value in seconds.items()
+        element("div", element("dt", name), element("dd", _stage(stages.get(name, {}), seconds.get(name))))
+        for name in names
     ]
-    return element("section", element("h2", "Time per stage"), element("dl", facts, class_="facts times"))
+    return element("section", element("h2", "Stages"), element("dl", facts, class_="facts times"))
+
+
+def _stage(stage: fields.Json, seconds: float | None) -> list[Markup | str]:
+    """Its time, and what kept it from running; why stands under Not checked."""
+    time = [] if seconds is None else [_time(seconds)]
+    state = fields.text(stage.get("state"))
+    return [*time, *([element("small", f" {state}")] if state not in ("", "ran") else [])]
 
 
 def _time(seconds: float) -> str:

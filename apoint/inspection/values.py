@@ -101,6 +101,12 @@ def _table(report: Mapping[str, Any], probe: str, name: str) -> fields.Json:
     return fields.mapping(fields.mapping(reading.get("details")).get(name))
 
 
+def failed_stages(report: Mapping[str, Any]) -> list[str]:
+    """The stages that should have run and could not."""
+    stages = fields.mapping(report.get("stages")).items()
+    return [name for name, stage in stages if fields.mapping(stage).get("state") == "failed"]
+
+
 def count_levels(findings: Any) -> dict[str, int]:
     """How many findings there are of each level, the worst first."""
     levels = [fields.text(fields.mapping(finding).get("level")) for finding in fields.items(findings)]

@@ -77,6 +77,8 @@ class Subject:
         if self._loss is None and own is not None:
             return own.mean()
         outputs = predictions_of(raw)
+        if outputs is None and self._loss is not None:
+            outputs = raw  # of a form that only the user's own loss knows
         if outputs is None or batch.targets is None:
             raise UsageError(
                 f"there is no loss: {type(self.model).__name__} returns none, and the batch has no targets; "
@@ -87,9 +89,13 @@ class Subject:
             return function(outputs, batch.targets).mean()
         except UsageError:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            if self._loss is not None and not isinstance(raw, Tensor):
+                whole = _loss_of_all(self._loss, raw, batch.targets)
+                if whole is not None:
+                    return whole
             raise UsageError(
-                f"the loss fails on outputs of shape {tuple(outputs.shape)} and targets of shape "
+                f"the loss fails on outputs of shape {_shape(outputs)} and targets of shape "
                 f"{_shape(batch.targets)}: {first_line(error)}"
             ) from error
 
@@ -244,6 +250,14 @@ def failing_module(model: nn.Module, trace: types.TracebackType | None) -> str:
             found = f" in {names[id(owner)] or 'its forward'} ({type(owner).__name__})"
         trace = trace.tb_next
     return found
+
+
+def _loss_of_all(loss: Loss, raw: Any, targets: Any) -> Tensor | None:
+    """The loss of everything that a model returned, as a variational one takes it; None if it does not."""
+    try:
+        return loss(raw, targets).mean()
+    except Exception:
+        return None
 
 
 def _shape(value: Any) -> Any:

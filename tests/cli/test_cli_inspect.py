@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from apoint.cli import main
+from apoint.doctor import diagnosis
+from apoint.doctor.examination import Examination
 from apoint.engine import train
 
 RECIPE = {
@@ -23,6 +25,11 @@ class Net(nn.Sequential):
     def __init__(self, in_features, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(in_features, 32), nn.ReLU(), nn.Linear(32, num_classes))
 """
+
+
+@pytest.fixture(autouse=True)
+def steps_do_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Examination, "_step_seconds", 0.01)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -108,6 +115,81 @@ def test_a_class(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     code, out, _ = run(capsys, "net.py:Net", "--data", "digits", "--quick", "--quiet")
     assert code == 0
     assert "Nothing wrong was found" in out
+
+
+TUPLE = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, in_features, num_classes):
+        super().__init__()
+        self.first, self.head = nn.Linear(in_features, 32), nn.Linear(32, num_classes)
+    def forward(self, x):
+        hidden = self.first(x.flatten(1)).relu()
+        return self.head(hidden), hidden
+"""
+FAILING = {
+    "wrong width": (
+        NET.replace("nn.Linear(in_features", "nn.Linear(60"), "forward-fails", "module 1 (Linear)",
+        "in_features=64",
+    ),
+    "wrong width in a forward": (
+        TUPLE.replace("nn.Linear(in_features", "nn.Linear(60"), "forward-fails", "net.py:8 in forward",
+        "in_features=64",
+    ),
+    "a tuple": (TUPLE, "loss-fails", "the loss", "entry 0"),
+    "too few outputs": (
+        NET.replace("(32, num_classes", "(32, num_classes - 1"), "loss-fails", "the loss", "out_features=10"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("clip", ["none", "norm"])
+def test_a_recipe_whose_model_raises(
+    name: str, clip: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, finding, place, advice = FAILING[name]
+    (tmp_path / "net.py").write_text(source)
+    recipe = {**RECIPE, "model": {"file": "net.py", "class": "Net"}, "clip": {"name": clip}}
+    (tmp_path / "own.yaml").write_text(json.dumps(recipe))
+    code, out, err = run(
+        capsys, str(tmp_path / "own.yaml"), "--quick", "--quiet", "--expect-healthy", "--json"
+    )
+    report = json.loads(out)
+    first = report["findings"][0]
+    assert (code, first["code"], first["level"]) == (4, finding, "severe")
+    assert place in first["place"]
+    assert advice in f"{first['cause']} {first['treatment']}"
+    assert "Nothing wrong" not in report["sentence"]
+    assert report["stages"]["run"]["state"] == "failed"
+    assert report["stages"]["signal"]["state"] == "skipped"
+    assert err.startswith("the stage run did not run: ")
+
+
+def test_a_stage_that_fails_is_not_healthy(
+    recipe: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setitem(diagnosis.EXAMINATIONS, "signal", broken)
+    code, out, err = run(capsys, recipe, "--quick", "--quiet", "--expect-healthy")
+    assert code == 4
+    assert err == "the stage signal did not run: RuntimeError: our own mistake\n"
+    assert "Nothing wrong was found" not in out
+    assert "Not everything could be checked" in out
+    assert run(capsys, recipe, "--quick", "--quiet")[0] == 0
+
+
+def test_stages_without_time_in_a_quick_inspection_are_no_failure(
+    recipe: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apoint.doctor.examination.QUICK_SECONDS", 1e-9)
+    code, out, _ = run(capsys, recipe, "--quick", "--quiet", "--expect-healthy", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["stages"]["optimisation"]["state"] == "skipped"
+    assert "Not checked: optimisation, generalisation" in report["sentence"]
 
 
 @pytest.mark.parametrize(

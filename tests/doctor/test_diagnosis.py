@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import apoint
-from apoint.doctor import Finding, Treatment, explained, ranges
+from apoint.doctor import Finding, Treatment, explained, ranges, running
 from apoint.doctor.causes import CONSEQUENCES, explains
 from apoint.doctor.finding import STAGES
 from apoint.errors import UsageError
@@ -37,10 +37,11 @@ def finding(code: str, stage: str = "code", confidence: float = 0.9, level: Any 
 def emitted() -> set[str]:
     """The codes that the sources can give."""
     text = "\n".join(path.read_text() for path in SOURCES)
-    return set(re.findall(r'Finding\(\s*\n?\s*"([a-z0-9-]+)"', text)) | {
-        "vanishing-gradient",
-        "exploding-gradient",
-    }
+    return (
+        set(re.findall(r'Finding\(\s*\n?\s*"([a-z0-9-]+)"', text))
+        | {"vanishing-gradient", "exploding-gradient"}
+        | set(running.CODES.values())
+    )
 
 
 def test_every_code_is_in_the_table_of_causes_and_in_the_document() -> None:
@@ -172,9 +173,10 @@ class Raising(nn.Module):
         raise RuntimeError("not today")
 
 
-def test_a_model_that_fails_gets_one_sentence_and_the_rest_is_measured() -> None:
+def test_a_model_that_fails_is_a_finding_and_the_rest_is_measured() -> None:
     report = inspected(Raising())
-    assert any("not today" in why for why in report.diagnosis.unchecked.values())
+    assert codes(report) == ["forward-fails"]
+    assert "RuntimeError: not today" in report.sentence
     assert "input-scale" in report.signs, "data can be looked at all the same"
     assert str(report)
 

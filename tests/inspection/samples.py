@@ -87,6 +87,8 @@ def sample(num_layers: int = 6, num_steps: int = 24) -> Sample:
         "curves": {"losses": losses, "steps": [*steps, 5 * num_steps], "rates": [1e-3] * 120,
                    "gradients": gradients,
                    "updates": {name: [value * 1e-3 for value in row] for name, row in gradients.items()}},
+        "stages": {"run": {"state": "ran", "why": ""}, "data": {"state": "ran", "why": ""},
+                   "signal": {"state": "skipped", "why": "no time"}},
         "unchecked": {"the schedule": "none was given"},
         "model": {"class": "Encoder", "parameters": 63050, "trainable": 60000,
                   "layers": dict.fromkeys(layers, 10)},
@@ -98,6 +100,27 @@ def healthy_sample() -> Sample:
     sentence = "Nothing wrong was found: 4 signs looked at, all as in healthy trainings."
     signs = {"forward-growth": 0.5, "dead-share": 0.01}
     return {**sample(), "findings": [], "follows": [], "sentence": sentence, "signs": signs}
+
+
+def failed_sample() -> Sample:
+    """A model that raises on every batch."""
+    details = {"exception": "RuntimeError: mat1 and mat2", "inputs": "float32 [64, 32]"}
+    found = finding(
+        "forward-fails", level="severe", place="net.py:12 in forward: x = self.first(x)", details=details,
+        value=1.0, healthy=[None, None],
+    )  # fmt: skip
+    stages = {
+        "run": {"state": "failed", "why": "the forward pass fails"},
+        "data": {"state": "ran", "why": ""},
+    }
+    return {**without_curves(), "findings": [found], "follows": [], "stages": stages}
+
+
+def not_all_checked_sample() -> Sample:
+    """Nothing was found, and a stage could not be done."""
+    sentence = "Not everything could be checked: the stage signal failed (no). In the rest nothing was found."
+    stages = {"run": {"state": "ran", "why": ""}, "signal": {"state": "failed", "why": "no"}}
+    return {**healthy_sample(), "sentence": sentence, "stages": stages}
 
 
 def one_layer_sample() -> Sample:
@@ -128,7 +151,14 @@ def not_finite_sample() -> Sample:
 
 
 def without_curves() -> Sample:
-    return {**sample(), "curves": {"losses": {}}, "readings": {}, "unchecked": {}, "seconds": {}}
+    return {
+        **sample(),
+        "curves": {"losses": {}},
+        "readings": {},
+        "unchecked": {},
+        "seconds": {},
+        "stages": {},
+    }
 
 
 def hostile_sample() -> Sample:
@@ -136,7 +166,17 @@ def hostile_sample() -> Sample:
 
     def attack(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            named = key in ("gradients", "updates", "losses", "layers", "signs", "unchecked", "seconds")
+            named = key in (
+                "gradients",
+                "updates",
+                "losses",
+                "layers",
+                "signs",
+                "unchecked",
+                "seconds",
+                "stages",
+                "details",
+            )
             return {f"{HOSTILE}{name}" if named else name: attack(each, name) for name, each in value.items()}
         if isinstance(value, list):
             return [attack(each, key) for each in value]
@@ -147,7 +187,8 @@ def hostile_sample() -> Sample:
 
 
 SAMPLES: dict[str, Callable[[], Sample]] = {
-    "full": sample, "healthy": healthy_sample, "one-layer": one_layer_sample,
+    "full": sample, "failed": failed_sample, "not-all-checked": not_all_checked_sample,
+    "healthy": healthy_sample, "one-layer": one_layer_sample,
     "not-finite": not_finite_sample, "without-curves": without_curves, "hostile": hostile_sample,
     "deep": lambda: sample(150, 70),
 }  # fmt: skip

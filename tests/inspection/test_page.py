@@ -22,7 +22,7 @@ from tests.inspection.samples import SAMPLES, draw, drawn, readings_of, sample, 
 from tests.report.test_page import Reader
 
 ORDER = ["Findings", "The short trainings", "Through depth", "Layers and operations", "Readings", "Signs",
-         "Not checked", "Time per stage"]  # fmt: skip
+         "Not checked", "Stages"]  # fmt: skip
 Page = Callable[[str], str]
 
 
@@ -94,6 +94,21 @@ def test_a_healthy_model_is_told_so_first(page: Page) -> None:
     assert "None: nothing that was looked at points to something wrong." in text
     assert articles(page("healthy")) == []
     assert "0 outside the healthy range" in text
+
+
+def test_what_failed_is_shown_with_its_place_and_shapes(page: Page) -> None:
+    text = Reader(page("failed")).text()
+    assert "At net.py:12 in forward: x = self.first(x)" in text
+    assert "inputs float32 [64, 32]" in text
+    assert "run failed" in text
+
+
+def test_nothing_is_called_sound_where_a_stage_failed(page: Page) -> None:
+    text = Reader(page("not-all-checked")).text()
+    assert "Nothing wrong" not in text
+    assert "? Not all checked" in text
+    assert "Not all was: signal could not be checked." in text
+    assert "signal 1.8 s failed" in text
 
 
 def test_notes_alone_do_not_make_something_wrong() -> None:

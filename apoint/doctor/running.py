@@ -1,0 +1,317 @@
+"""First stage: does a training step run at all? Made plainly, on a copy, with no hook and no probe.
+
+What raises here is the user's model, loss, batch or step. What raises in a later stage, after this one has
+passed, is the examination's own fault and is never said to be the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+from apoint.doctor.copies import CannotCopyError, copied
+from apoint.doctor.examination import Examination
+from apoint.doctor.examples import Examples
+from apoint.doctor.failure import (
+    Part,
+    StepFailedError,
+    caller_of,
+    defined_at,
+    locals_of,
+    part,
+    place_of,
+    said,
+    shown,
+    work_of,
+)
+from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.fitting import Case, Fit, what_fits
+from apoint.doctor.trial import History, any_step, own_randomness, plain_loss, plain_step
+from apoint.errors import ApointError
+from apoint.probes import Batch, aside
+
+CODES: dict[Part, str] = {
+    "batch": "batch-fails",
+    "forward": "forward-fails",
+    "loss": "loss-fails",
+    "backward": "backward-fails",
+    "update": "step-fails",
+    "step": "step-fails",
+}
+_SUBJECTS: dict[Part, str] = {
+    "batch": "Loading a batch",
+    "forward": "The model",
+    "loss": "The loss",
+    "backward": "The backward pass",
+    "update": "The optimizer's step",
+    "step": "Your training step",
+}
+UNKNOWN = "What would fit is not known from types and shapes; run the line below to see the whole traceback."
+_TRACEBACK: dict[Part, str] = {
+    "batch": "next(iter(loader))  # or dataset[0]",
+    "forward": "model(x)",
+    "loss": "loss(model(x), y)",
+    "backward": "loss(model(x), y).backward()",
+    "update": "optimizer.step()",
+    "step": "step(model, (x, y), loss, optimizer)",
+}
+
+
+def examine(exam: Examination) -> Iterator[Finding]:
+    """The first part of a training step that fails, on batches of every kind there is."""
+    patient = exam.patient
+    if patient.train.left_out:
+        exam.leave_out("batches of other shapes", patient.train.left_out)
+    for failure, where in ((patient.train.failure, ""), (patient.test_failure, " of the held-out data")):
+        if failure is not None:
+            exam.could_not("the rest of the data", str(failure))
+            yield unloaded(failure, where)
+    with _rehearsal(exam) as rehearsal:
+        try:
+            rehearsal.train()
+            rehearsal.evaluate()
+        except StepFailedError as failure:
+            exam.could_not("a training step", str(failure))
+            case = Case(
+                failure, rehearsal.model, rehearsal.batch, patient, work_of(rehearsal.model, failure.error),
+                rehearsal.examples,
+            )  # fmt: skip
+            found = finding(case)
+            exam.broken = "" if rehearsal.made else found.code
+            yield found
+
+
+@contextmanager
+def _rehearsal(exam: Examination) -> Iterator[_Rehearsal]:
+    """What steps are made with: copies, or the model itself with everything brought back afterwards."""
+    patient = exam.patient
+    with ExitStack() as stack:
+        uncopied = ""
+        try:
+            model, optimizer = copied(patient.model, patient.optimizer)
+        except CannotCopyError as error:
+            exam.leave_out("the optimizer's step", str(error))
+            stack.enter_context(aside(patient.model, patient.seed, weights=True))
+            model, optimizer, uncopied = patient.model, None, str(error)
+        stack.enter_context(own_randomness(patient.seed))
+        stack.enter_context(torch.enable_grad())
+        yield _Rehearsal(exam, model, optimizer, uncopied)
+
+
+class _Rehearsal:
+    """Training steps for the sake of what they raise.
+
+    Weights are brought back after each, so that a learning rate that is too high makes nothing fail here.
+
+    Attributes:
+        batch: The batch that was used last.
+        examples: The data that it is from.
+        made: Whether plain steps could be made on the first batches.
+    """
+
+    def __init__(
+        self, exam: Examination, model: nn.Module, optimizer: torch.optim.Optimizer | None, uncopied: str
+    ) -> None:
+        self.uncopied = uncopied
+        self.exam, self.patient = exam, exam.patient
+        self.model, self.optimizer = model, optimizer if exam.trainable else None
+        self.weights = [parameter.detach().clone() for parameter in model.parameters()]
+        self.batch, self.examples, self.made = self._first()[0], self.patient.train, False
+
+    def train(self) -> None:
+        """Two steps, since what is kept of the first may upset the second; then batches of other kinds."""
+        train = self.patient.train
+        if self.uncopied and self.patient.step is not None:
+            self.exam.could_not("your training step", f"it needs a copy, and {self.uncopied}")
+            return
+        for batch in self._first():
+            self._step(batch)
+        self.made = True
+        for batch in train.parts[1:]:
+            self._pass(batch, f"on a batch of {_shapes(batch)}, as the loader gives it")
+        for batch in [] if train.parts else train.extremes():
+            self._pass(batch, "on a batch with the largest and smallest values")
+
+    def evaluate(self) -> None:
+        """The loss in eval mode, on the same batch and on held-out data."""
+        first, own = self._first()[0], self.patient.step is not None
+        if own and not self._works_outside(first):
+            return
+        self.model.eval()
+        self._loss(first, "in eval mode")
+        if self.patient.test is None:
+            return
+        self.examples = self.patient.test
+        for batch in _samples(self.patient.test):
+            try:
+                self._loss(batch, "on held-out data, in eval mode")
+            except StepFailedError as failure:
+                if not own:
+                    raise
+                self.exam.could_not("held-out data", f"outside of your training step {failure}")
+
+    def _first(self) -> list[Batch]:
+        train = self.patient.train
+        if train.parts:
+            return [train.parts[0]] * 2
+        batches = train.batches(self.patient.seed)
+        return [next(batches), next(batches)]
+
+    def _step(self, batch: Batch, when: str = "") -> None:
+        self.batch = batch
+        step, loss = self.patient.step, self.patient.loss
+        if step is None or self.optimizer is None:
+            self.model.train()
+        try:
+            if self.optimizer is not None:
+                any_step(step, self.model, batch, loss, self.optimizer)
+            else:
+                value = plain_loss(self.model, batch, loss)
+                if self.exam.trainable:
+                    with part("backward", value=value):
+                        value.backward()  # type: ignore[no-untyped-call]
+        except StepFailedError as failure:
+            failure.when = when
+            raise self._told_apart(failure, batch) from failure
+        finally:
+            self._bring_back()
+
+    def _pass(self, batch: Batch, when: str) -> None:
+        """As training meets a batch; without gradients where the step is a plain one."""
+        if self.patient.step is not None:
+            self._step(batch, when)
+        else:
+            self.model.train()
+            self._loss(batch, when)
+
+    def _loss(self, batch: Batch, when: str) -> None:
+        self.batch = batch
+        try:
+            with torch.no_grad():
+                plain_loss(self.model, batch, self.patient.loss)
+        except StepFailedError as failure:
+            failure.when = when
+            raise
+
+    def _works_outside(self, batch: Batch) -> bool:
+        """Whether the loss can be had without the user's own step, which may prepare batches itself."""
+        self.model.train()
+        try:
+            self._loss(batch, "")
+        except StepFailedError as failure:
+            self.exam.could_not("the model outside of your training step", str(failure))
+            return False
+        return True
+
+    def _told_apart(self, failure: StepFailedError, batch: Batch) -> StepFailedError:
+        """Which part of the user's own step it was: the one with the same error in a plain step, if any."""
+        if failure.part != "step" or self.optimizer is None:
+            return failure
+        self._bring_back()
+        self.model.train()
+        try:
+            plain_step(self.model, batch, self.patient.loss, self.optimizer)
+        except StepFailedError as plain:
+            if said(plain.error) == said(failure.error):
+                failure.part, failure.raw, failure.value = plain.part, plain.raw, plain.value
+        return failure
+
+    @torch.no_grad()
+    def _bring_back(self) -> None:
+        for parameter, before in zip(self.model.parameters(), self.weights, strict=True):
+            parameter.copy_(before)
+
+
+def _samples(examples: Examples) -> list[Batch]:
+    return list(examples.parts) or [next(examples.batches()), *examples.extremes()]
+
+
+def _shapes(batch: Batch) -> str:
+    return " and ".join(str(list(tensor.shape)) for tensor in batch.tensors)
+
+
+def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
+    """What is said of a short training that an error ended, though the first steps had passed.
+
+    It is made once more with nothing that watches: only if that fails as well is it the user's.
+    """
+    # Batches of a loader were put together anew for the trial, which they may not bear.
+    known = exam.stages["run"].state == "ran" and not exam.patient.train.parts
+    again = exam.plain_trial(history.steps + 1) if known else None
+    if again is None or again.failure is None:
+        exam.could_not("training", f"{history.ended}; your own batches were not seen to fail")
+        return
+    failure, batch = again.failure
+    failure.when = f"at step {again.steps + 1} of a short training"
+    exam.could_not("training", str(failure))
+    work = work_of(again.model, failure.error)
+    yield finding(Case(failure, again.model, batch, exam.patient, work, exam.patient.train))
+
+
+# -- what is said --------------------------------------------------------------------------------------------
+
+
+def unloaded(failure: StepFailedError, where: str = "") -> Finding:
+    """A batch that cannot be loaded."""
+    failure.when = f"{failure.when}{where}"
+    place = place_of(failure.error) or caller_of(failure.error)
+    return _finding(failure, place, "", {}, what_fits(failure))
+
+
+def finding(case: Case) -> Finding:
+    """A part of a step that fails, with the shapes that were there and what would fit."""
+    failure, batch, work = case.failure, case.batch, case.work
+    inputs = dict(batch.kwargs) if batch.kwargs else batch.args[0] if len(batch.args) == 1 else batch.args
+    details = {"inputs": shown(inputs)}
+    if batch.targets is not None:
+        details["targets"] = shown(batch.targets)
+    if failure.raw is not None:
+        details["outputs"] = shown(failure.raw)
+    if work is not None and work.inputs:
+        details[f"into {work}"] = ", ".join(shown(tensor) for tensor in work.inputs)
+    held = locals_of(failure.error)
+    if held:
+        details["where it was raised"] = ", ".join(f"{name} {shown(value)}" for name, value in held.items())
+    place = place_of(failure.error, work) or _caller(case)
+    return _finding(failure, place, "" if work is None else work.name, details, what_fits(failure, case))
+
+
+def _caller(case: Case) -> str:
+    """What was called, where no line of the user's and no module was at work."""
+    model = defined_at(case.model.forward) or f"{type(case.model).__name__}.forward"
+    loss = defined_at(case.patient.loss) or f"the loss {case.loss_name}".strip()
+    callers: dict[Part, str] = {
+        "forward": model,
+        "loss": loss,
+        "backward": f"backward pass of {loss}",
+        "update": f"{type(case.patient.optimizer).__name__}.step",
+    }
+    return callers.get(case.failure.part, "")
+
+
+def _finding(
+    failure: StepFailedError, place: str, layer: str, details: dict[str, str], fit: Fit | None
+) -> Finding:
+    fact, words, code = fit or Fit(
+        "An error that nothing catches ends training there.", UNKNOWN, _TRACEBACK[failure.part]
+    )
+    verb = "fails" if isinstance(failure.error, ApointError) else "raises"
+    raised = str(failure.error) if verb == "fails" else said(failure.error).rstrip(".")
+    when = f", {failure.when}" if failure.when else ""
+    return Finding(
+        CODES[failure.part],
+        f"{_SUBJECTS[failure.part]} {verb}{':' if verb == 'fails' else ''} {raised}{when}.",
+        1.0,
+        (None, None),
+        fact,
+        Treatment(words, code=code),
+        level="severe",
+        confidence=1.0,
+        stage="run",
+        layer=layer,
+        place=place,
+        details={"exception": said(failure.error), **details},
+    )
