@@ -1,7 +1,7 @@
 """The backends `pool` and `pool+stacked`: worker processes with one thread each.
 
 Workers are started when there is work for them and stay until `stop`. One that dies is replaced, and its
-group is reported as lost. `worker.py` is the other side.
+group is reported as lost. `apoint.child` and then `worker.py` are the other side.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from apoint import child
 from apoint.data.loading import Kept
 from apoint.engine import environment
 from apoint.engine.fleet import worker
@@ -112,7 +114,7 @@ class Pool:
             self._report(GroupLeft(self._groups.popleft().number))
         for member in self._members:
             if member.group is not None:
-                self._send(member, worker.Stop())
+                self._send(member, child.Stop())
 
     def stop(self) -> None:
         """See `Backend`; a worker leaves when its pipe ends."""
@@ -129,9 +131,9 @@ class Pool:
     def _start_worker(self) -> None:
         ours, theirs = self._context.Pipe()
         follows_thread = threading.current_thread() is threading.main_thread()
-        arguments = (theirs, os.getpid(), follows_thread, self._stacker)
-        process = self._context.Process(target=worker.main, args=arguments, daemon=True)
-        with _without_main():
+        arguments = (theirs, os.getpid(), follows_thread, worker.__name__)
+        process = self._context.Process(target=child.begin, args=arguments, daemon=True)
+        with _without_main(), _signals_held():
             process.start()
         theirs.close()
         self._members.append(Member(process, ours))
@@ -148,7 +150,7 @@ class Pool:
         gift = wrap(self._kept, member.known)
         member.known |= gift.places
         files, modules = registered_by(member.group)
-        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift)
+        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift, self._stacker)
 
     def _send(self, member: Member, message: Any) -> None:
         with contextlib.suppress(OSError):  # a worker that has died is noticed when it is heard
@@ -224,6 +226,22 @@ def manner_of_death(code: int | None) -> str:
         name = f"signal {-code}"
     perhaps = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"was ended by {name}{perhaps}"
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let a worker begin with signals blocked, so that none ends it before it stands alone.
+
+    The tracker of shared resources is started in the same way: the end of a terminal is not meant for it.
+    """
+    blocked = child.hold_signals()
+    try:
+        if sys.platform != "win32":
+            resource_tracker.ensure_running()  # it unblocks SIGINT and SIGTERM
+        child.hold_signals()
+        yield
+    finally:
+        child.release_signals(blocked)
 
 
 @contextlib.contextmanager
