@@ -31,7 +31,7 @@ class ProgressLine:
             self._rewrite(describe(moment))
         elif self._worth_a_line(moment):
             self._shown_epoch, self._shown_at = int(moment.epoch), time.monotonic()
-            print(describe(moment), file=self.stream, flush=True)
+            self._print(describe(moment))
 
     def _worth_a_line(self, moment: Moment) -> bool:
         """At the end, and at an epoch's end or every half minute, but never more than a line a second."""
@@ -42,18 +42,25 @@ class ProgressLine:
 
     def _rewrite(self, text: str) -> None:
         width = os.get_terminal_size(self.stream.fileno()).columns if self.stream.isatty() else 100
-        print("\r" + text[: width - 1].ljust(width - 1), end="", file=self.stream, flush=True)
+        self._print("\r" + text[: width - 1].ljust(width - 1), end="")
         self._open = True
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        """Write, as long as somebody can read it: a closed terminal must not end the training."""
+        try:
+            print(text, end=end, file=self.stream, flush=True)
+        except OSError:
+            self.quiet = True
 
     def say(self, sentence: str) -> None:
         """A sentence for the user, on a line of its own."""
         self.close()
-        print(f"apoint: {sentence}", file=self.stream, flush=True)
+        self._print(f"apoint: {sentence}")
 
     def close(self) -> None:
         """End a line that is being rewritten."""
         if self._open:
-            print(file=self.stream, flush=True)
+            self._print("")
             self._open = False
 
 
@@ -93,7 +100,7 @@ class FleetLine(ProgressLine):
             self._rewrite(text)
         elif time.monotonic() - self._shown_at > PLAIN_SECONDS:
             self._shown_at = time.monotonic()
-            print(text, file=self.stream, flush=True)
+            self._print(text)
 
 
 def describe_fleet(moment: Any) -> str:

@@ -81,6 +81,20 @@ def test_a_polite_signal_leaves_a_checkpoint(number: int, tmp_path: Path) -> Non
     assert list((folder / "checkpoints").glob("step-*"))
 
 
+def test_a_limit_on_processor_time_leaves_a_checkpoint_before_the_system_ends_the_process(
+    tmp_path: Path,
+) -> None:
+    """SIGXCPU comes at the first limit, SIGKILL two seconds of processor time later."""
+    import resource
+
+    process = start({**RECIPES["mlp-dropout"], "epochs": 10_000}, tmp_path / "runs")
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (2, 4))
+    process.join(120)
+    assert process.exitcode == 128 + 24
+    (folder,) = (tmp_path / "runs").glob("run-*")
+    assert list((folder / "checkpoints").glob("step-*"))
+
+
 def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
     import time
 

@@ -8,6 +8,7 @@ short or one of them may kill the others; after that it has failed. The fleet it
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ from apoint.errors import ApointError, UsageError
 WAIT_SECONDS = 0.2
 BUSY_SECONDS = 1.0
 LEAVE_SECONDS = 30.0
+_OUT_OF_TIME = getattr(signal, "SIGXCPU", None)  # a limit that every process of the fleet has, not a loss
 
 
 class Listener:
@@ -196,7 +198,9 @@ class Dispatch:
             case GroupRefused(_, sentence):
                 self._refusal = self._refusal or sentence
                 self._leave()
-            case GroupLeft(_, signal_number) if self.backend.catches_signals or self._leaving:
+            case GroupLeft(_, signal_number) if (
+                self.backend.catches_signals or self._leaving or signal_number == _OUT_OF_TIME
+            ):
                 self._leave(signal_number)
             case GroupLeft(_, signal_number):
                 self._lost(group, tasks, f"was asked to stop by signal {signal_number}")
