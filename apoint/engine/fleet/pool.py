@@ -75,6 +75,7 @@ class Pool:
         self._groups: deque[Group] = deque()
         self._failed_starts = 0
         self._context = multiprocessing.get_context("spawn")
+        self._code = environment.package_hash()  # now, not when a worker that may have newer code is there
 
     @property
     def processes(self) -> list[int]:
@@ -170,7 +171,7 @@ class Pool:
         self._report(message)
 
     def _welcome(self, member: Member, message: worker.Ready) -> None:
-        if message.code != environment.code_hash():
+        if message.code != self._code:
             self.stop()  # else a second call would wait for workers that nobody ever greets
             raise UsageError(
                 "apoint's own code has changed since this process began, so that its replicas would not be "

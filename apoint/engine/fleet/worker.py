@@ -27,7 +27,7 @@ ENDINGS = (GroupEnded, GroupBusy, GroupRefused, GroupLeft)  # after one of these
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has started; `code` is the hash of the code that it runs."""
+    """A worker has started; `code` is the hash of all of apoint's code that it runs."""
 
     code: str
 
@@ -58,7 +58,7 @@ def main(connection: Connection, inbox: Inbox) -> None:
         except OSError:
             os._exit(0)  # the parent is gone
 
-    tell(Ready(environment.code_hash()))
+    tell(Ready(environment.package_hash()))
     while True:
         job: Job = inbox.jobs.get()
         try:
