@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from apoint.engine import train
+from apoint.engine import Options, train
+from apoint.engine.api import Session
 from apoint.errors import UsageError
+from apoint.recipe import load_recipe
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
 
 CADENCE = {"checkpoint_every": "7 steps", "log_every": "10 steps"}  # saved amid the sums that are logged
@@ -108,6 +110,26 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
             with pytest.raises(UsageError):
                 train(recipe, seed=3, runs_root=tmp_path / "runs", **options)
         assert process.is_alive()
+    finally:
+        kill_after(process, 0)
+
+
+def test_who_comes_second_is_told_who_trains(tmp_path: Path) -> None:
+    """Both found no run, and the other one was the first to begin."""
+    import socket
+    import time
+
+    recipe, document = load_recipe({**RECIPES["mlp-dropout"], "epochs": 10_000})
+    second = Session(recipe, document, 3, Options(runs_root=tmp_path / "runs"), lambda sentence: None)
+    process = start({**RECIPES["mlp-dropout"], "epochs": 10_000}, tmp_path / "runs")
+    try:
+        deadline = time.monotonic() + 60
+        while not (second.folder / "status.json").exists():
+            assert time.monotonic() < deadline, "training did not begin"
+            time.sleep(0.02)
+        sentence = f"is being trained now by process {process.pid} on {socket.gethostname()}"
+        with pytest.raises(UsageError, match=sentence):
+            second.run(lambda moment: None)
     finally:
         kill_after(process, 0)
 
