@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "apoint"
 GROUND = ["errors", "opening", "units", "settings", "registry", "checking"]
 MAY_IMPORT: dict[str, list[str]] = {
+    "child": [],
     "errors": [],
     "opening": ["errors"],
     "units": ["errors"],
@@ -86,7 +87,7 @@ def test_nothing_that_could_run_code_from_data(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["apoint", "apoint.cli", "apoint.cli.runs", "apoint.cli.train", "apoint.store"]
+    "module", ["apoint", "apoint.child", "apoint.cli", "apoint.cli.runs", "apoint.cli.train", "apoint.store"]
 )
 def test_light_imports_stay_light(module: str) -> None:
     heavy = ["torch", "numpy", "scipy", "sklearn", "pydantic", "pyarrow", "PIL", "matplotlib", "rich"]

@@ -18,27 +18,33 @@ import numpy
 import torch
 
 import apoint
+from apoint.engine.deciding import decides_bits
 from apoint.errors import UsageError
 from apoint.registry import HOMES, registry
-
-_CODE = ("nn", "models", "optim", "schedules", "data", "theory", "recipe", "engine")
 
 
 def code_hash(own_files: tuple[Path, ...] = ()) -> str:
     """A hash of the code that decides a run's numbers: ours, and the user's files named in the recipe."""
-    digest = _package_code().copy()
+    digest = _code(only_deciding=True).copy()
     for path in own_files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
+def package_hash() -> str:
+    """A hash of all of apoint's code: what processes that work together must have in common."""
+    return _code(only_deciding=False).hexdigest()[:16]
+
+
 @functools.cache
-def _package_code() -> hashlib._Hash:
+def _code(only_deciding: bool) -> hashlib._Hash:
     """The hash of our own code, once for a process: what it has imported stays."""
     root = Path(apoint.__file__).parent
     digest = hashlib.sha256()
-    for path in (path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root.parent)
+        if not only_deciding or decides_bits(".".join(name.with_suffix("").parts).removesuffix(".__init__")):
+            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest
 
 

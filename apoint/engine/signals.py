@@ -1,11 +1,14 @@
-"""Leaving on request: SIGINT and SIGTERM ask for a checkpoint, a second SIGINT leaves at once.
+"""Stopping on request: some signals ask for a checkpoint, a second SIGINT leaves at once.
 
-The handler only sets a flag, which the loop reads between two steps; nothing is saved from inside a
-signal handler.
+SIGINT and SIGTERM are always listened to. So are the signals of a closed terminal (SIGHUP) and those with
+which batch queues warn of a limit (SIGUSR1, SIGUSR2, SIGXCPU), unless they are ignored, as under `nohup`, or
+the user's program has a handler of its own. The handler only sets a flag, which the loop reads between two
+steps; nothing is saved from inside a signal handler.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -14,6 +17,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 from apoint.errors import ApointError
+
+_NAMES = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+WARNINGS = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, name))  # Windows has none
+_HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class TrainingInterruptedError(ApointError):
@@ -35,22 +42,55 @@ class StopRequest:
         return self.signal_number != 0
 
 
+class _Handler:
+    """Notes a signal in a request; a class, so that one `listening` block knows the handler of another."""
+
+    def __init__(self, request: StopRequest) -> None:
+        self.request = request
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.request.signal_number == signal.SIGINT:
+            os._exit(128 + number)  # asked twice: leave now, the last checkpoint is complete
+        if number == _HANGUP:
+            _leave_closed_terminal()
+        self.request.signal_number = number
+
+
+def _leave_closed_terminal() -> None:
+    """Point the standard streams of a closed terminal nowhere, so that no message fails before we save."""
+    import termios
+
+    for stream in (0, 1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:  # a terminal that hung up; anything else is no terminal
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
+
+
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """A stop request that SIGINT and SIGTERM set while the block runs; outside the main thread, never set."""
+    """A stop request that signals set while the block runs; outside the main thread, nothing sets it."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and request.signal_number == signal.SIGINT:
-            os._exit(128 + number)  # asked twice: leave now, the last checkpoint is whole
-        request.signal_number = number
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    handler = _Handler(request)
+    previous = {number: signal.signal(number, handler) for number in _to_listen_to()}
     try:
         yield request
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def _to_listen_to() -> list[signal.Signals]:
+    """The signals that ask for a checkpoint, without those that the user's program treats in its own way."""
+    free = [
+        number
+        for number in WARNINGS
+        if signal.getsignal(number) == signal.SIG_DFL or isinstance(signal.getsignal(number), _Handler)
+    ]
+    return [signal.SIGINT, signal.SIGTERM, *free]

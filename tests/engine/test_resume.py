@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from apoint.engine import train
+from apoint.engine import Options, train
+from apoint.engine.api import Session
 from apoint.errors import UsageError
+from apoint.recipe import load_recipe
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
 
 CADENCE = {"checkpoint_every": "7 steps", "log_every": "10 steps"}  # saved amid the sums that are logged
@@ -61,22 +63,36 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     assert difference(outcome(tmp_path / "whole"), outcome(tmp_path / "chain")) == ""
 
 
-@pytest.mark.parametrize("number", [2, 15])
+@pytest.mark.parametrize("number", [1, 2, 10, 12, 15, 24])
 def test_a_polite_signal_leaves_a_checkpoint(number: int, tmp_path: Path) -> None:
     import os
     import time
 
-    recipe = {**RECIPES["mlp-dropout"], "epochs": 200}
-    process = start(recipe, tmp_path / "runs")
+    recipe = {**RECIPES["mlp-dropout"], "epochs": 10_000}
+    process = start(recipe, tmp_path / "runs", log_every="1 step")
     deadline = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+    while not any(path.stat().st_size for path in (tmp_path / "runs").glob("*/metrics.jsonl")):
+        assert time.monotonic() < deadline, "training did not begin"
         time.sleep(0.02)
-    time.sleep(0.2)
     os.kill(process.pid, number)
-    process.join(30)
+    process.join(60)
     assert process.exitcode == 128 + number
     log = (tmp_path / "runs.log").read_text()
     assert "a checkpoint is saved, and the same command goes on from there" in log
+    (folder,) = (tmp_path / "runs").glob("run-*")
+    assert list((folder / "checkpoints").glob("step-*"))
+
+
+def test_a_limit_on_processor_time_leaves_a_checkpoint_before_the_system_ends_the_process(
+    tmp_path: Path,
+) -> None:
+    """SIGXCPU comes at the first limit, SIGKILL two seconds of processor time later."""
+    import resource
+
+    process = start({**RECIPES["mlp-dropout"], "epochs": 10_000}, tmp_path / "runs")
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (2, 4))
+    process.join(120)
+    assert process.exitcode == 128 + 24
     (folder,) = (tmp_path / "runs").glob("run-*")
     assert list((folder / "checkpoints").glob("step-*"))
 
@@ -94,6 +110,26 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
             with pytest.raises(UsageError):
                 train(recipe, seed=3, runs_root=tmp_path / "runs", **options)
         assert process.is_alive()
+    finally:
+        kill_after(process, 0)
+
+
+def test_who_comes_second_is_told_who_trains(tmp_path: Path) -> None:
+    """Both found no run, and the other one was the first to begin."""
+    import socket
+    import time
+
+    recipe, document = load_recipe({**RECIPES["mlp-dropout"], "epochs": 10_000})
+    second = Session(recipe, document, 3, Options(runs_root=tmp_path / "runs"), lambda sentence: None)
+    process = start({**RECIPES["mlp-dropout"], "epochs": 10_000}, tmp_path / "runs")
+    try:
+        deadline = time.monotonic() + 60
+        while not (second.folder / "status.json").exists():
+            assert time.monotonic() < deadline, "training did not begin"
+            time.sleep(0.02)
+        sentence = f"is being trained now by process {process.pid} on {socket.gethostname()}"
+        with pytest.raises(UsageError, match=sentence):
+            second.run(lambda moment: None)
     finally:
         kill_after(process, 0)
 

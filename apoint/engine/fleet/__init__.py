@@ -12,7 +12,8 @@ and `ray`, to the tolerance of `apoint.engine.stacked` where replicas are stacke
     groups     which tasks are trained together
     backend    what a backend is asked and what it reports
     here       the backends loop and stacked: in this process
-    pool       the backends pool and pool+stacked: one process per core; `worker` is the other side
+    pool       the backends pool and pool+stacked: one process per core; `apoint.child` and `worker` are the
+               other side
     dispatch   hands groups to a backend; a lost one is tried again
     choose     times a few steps and predicts which backend is fastest
     fleet      all of it together

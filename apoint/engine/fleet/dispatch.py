@@ -10,6 +10,7 @@ could not do says nothing about a recipe. So does an exception in the code that 
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -37,6 +38,7 @@ from apoint.errors import ApointError, FaultError, TrainingError, UsageError
 WAIT_SECONDS = 0.2
 BUSY_SECONDS = 1.0
 LEAVE_SECONDS = 30.0
+_OUT_OF_TIME = getattr(signal, "SIGXCPU", None)  # a limit that every process of the fleet has, not a loss
 
 
 class Listener:
@@ -203,7 +205,9 @@ class Dispatch:
                 self._held.append(self._again(group, tasks))
             case GroupRefused(_, sentence):
                 self._stop_for(UsageError(sentence))
-            case GroupLeft(_, signal_number) if self.backend.catches_signals or self._leaving:
+            case GroupLeft(_, signal_number) if (
+                self.backend.catches_signals or self._leaving or signal_number == _OUT_OF_TIME
+            ):
                 self._leave(signal_number)
             case GroupLeft(_, signal_number):
                 self._lost(group, tasks, f"was asked to stop by signal {signal_number}")

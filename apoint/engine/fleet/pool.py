@@ -1,7 +1,7 @@
 """The backends `pool` and `pool+stacked`: worker processes with one thread each.
 
 Workers are started when there is work for them and stay until `stop`. One that dies is replaced, and its
-group is reported as lost. `worker.py` is the other side.
+group is reported as lost. `apoint.child` and then `worker.py` are the other side.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from apoint import child
 from apoint.data.loading import Kept
 from apoint.engine import custom, environment
 from apoint.engine.fleet import worker
@@ -73,6 +75,7 @@ class Pool:
         self._groups: deque[Group] = deque()
         self._failed_starts = 0
         self._context = multiprocessing.get_context("spawn")
+        self._code = environment.package_hash()  # now, not when a worker that may have newer code is there
 
     @property
     def processes(self) -> list[int]:
@@ -112,7 +115,7 @@ class Pool:
             self._report(GroupLeft(self._groups.popleft().number))
         for member in self._members:
             if member.group is not None:
-                self._send(member, worker.Stop())
+                self._send(member, child.Stop())
 
     def stop(self) -> None:
         """See `Backend`; a worker leaves when its pipe ends."""
@@ -129,9 +132,9 @@ class Pool:
     def _start_worker(self) -> None:
         ours, theirs = self._context.Pipe()
         follows_thread = threading.current_thread() is threading.main_thread()
-        arguments = (theirs, os.getpid(), follows_thread, self._stacker)
-        process = self._context.Process(target=worker.main, args=arguments, daemon=True)
-        with _without_main():
+        arguments = (theirs, os.getpid(), follows_thread, worker.__name__)
+        process = self._context.Process(target=child.begin, args=arguments, daemon=True)
+        with _without_main(), _signals_held():
             process.start()
         theirs.close()
         self._members.append(Member(process, ours))
@@ -149,7 +152,8 @@ class Pool:
         member.known |= gift.places
         files, modules = registered_by(member.group)
         allowed = custom.code_is_allowed()
-        return worker.Job(member.group, os.getcwd(), (*self._files, *files), modules, gift, allowed)
+        names = (*self._files, *files)
+        return worker.Job(member.group, os.getcwd(), names, modules, gift, self._stacker, allowed)
 
     def _send(self, member: Member, message: Any) -> None:
         with contextlib.suppress(OSError):  # a worker that has died is noticed when it is heard
@@ -169,7 +173,7 @@ class Pool:
         self._report(message)
 
     def _welcome(self, member: Member, message: worker.Ready) -> None:
-        if message.code != environment.code_hash():
+        if message.code != self._code:
             self.stop()  # else a second call would wait for workers that nobody ever greets
             raise UsageError(
                 "apoint's own code has changed since this process began, so that its replicas would not be "
@@ -225,6 +229,22 @@ def manner_of_death(code: int | None) -> str:
         name = f"signal {-code}"
     perhaps = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"was ended by {name}{perhaps}"
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let a worker begin with signals blocked, so that none ends it before it stands alone.
+
+    The tracker of shared resources is started in the same way: the end of a terminal is not meant for it.
+    """
+    blocked = child.hold_signals()
+    try:
+        if sys.platform != "win32":
+            resource_tracker.ensure_running()  # it unblocks SIGINT and SIGTERM
+        child.hold_signals()
+        yield
+    finally:
+        child.release_signals(blocked)
 
 
 @contextlib.contextmanager

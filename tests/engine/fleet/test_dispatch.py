@@ -1,5 +1,6 @@
 """Groups are handed out, lost, found busy, refused; every task ends exactly once."""
 
+import signal
 from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
@@ -280,6 +281,14 @@ def test_who_does_not_leave_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyError):
         Dispatch(backend, grouped(1), [], Broken(), lambda tasks: tasks).run(StopRequest())
     assert backend.stopped == 1
+
+
+def test_a_worker_at_the_limit_of_its_processor_time_stops_the_fleet() -> None:
+    backend = Scripted(1, lambda group: (range(0), GroupLeft(group.number, signal.SIGXCPU)))
+    notes, signal_number = run(grouped(1, 1), backend)
+    assert signal_number == signal.SIGXCPU
+    assert notes.results == []
+    assert backend.interrupted == 1
 
 
 def test_a_group_that_leaves_unasked_is_tried_again() -> None:

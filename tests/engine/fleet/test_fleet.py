@@ -289,7 +289,7 @@ def test_a_mistake_found_by_a_worker_gets_the_same_sentence(crew: Crew, tmp_path
 def test_workers_of_other_code_are_refused_however_often_one_asks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pool.environment, "code_hash", lambda: "older")
+    monkeypatch.setattr(pool.environment, "package_hash", lambda: "older")
     with Fleet(Options(runs_root=tmp_path), "pool", workers=1) as fleet:
         for _ in range(2):
             with pytest.raises(UsageError, match="code has changed"):

@@ -235,7 +235,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
         assert all(alive(pid) for pid in workers)
         assert len({os.getsid(pid) for pid in [*workers, process.pid]}) == 3, "each has a session of its own"
         process.kill()
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 60
         while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not any(alive(pid) for pid in workers)

@@ -87,14 +87,19 @@ main()
 class Node:
     """A machine of a Ray cluster: `ray start` with all its processes in a session of their own."""
 
-    def __init__(self, *arguments: str, token: str = "", cpus: int = 2) -> None:
+    def __init__(self, *arguments: str, token: str = "", cpus: int = 2, loopback: bool = False) -> None:
         self.temporary = Path(tempfile.mkdtemp(prefix="apoint-"))  # short: sockets are in it
         ports = [f"--{name}-port={free_port()}" for name in ("dashboard-agent-listen", "metrics-export")]
         sizes = [f"--num-cpus={cpus}", "--object-store-memory=80000000"]
         with (self.temporary / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", RAY, str(os.getpid()), "start", "--block", *arguments, *ports, *sizes],
-                env={**os.environ, **authentication(token), "RAY_USAGE_STATS_ENABLED": "0"},
+                env={
+                    **os.environ,
+                    **authentication(token),
+                    "RAY_USAGE_STATS_ENABLED": "0",
+                    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(not loopback)),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -102,17 +107,18 @@ class Node:
             )
 
     @classmethod
-    def head(cls, token: str = "", cpus: int = 2) -> Node:
+    def head(cls, token: str = "", cpus: int = 2, loopback: bool = False, port: int = 0) -> Node:
         folder = tempfile.mkdtemp(prefix="apoint-")
         client = f"--ray-client-server-port={free_port()}"
         node = cls(
             "--head",
-            "--port=0",
+            f"--port={port}",
             client,
             "--include-dashboard=false",
             f"--temp-dir={folder}",
             token=token,
             cpus=cpus,
+            loopback=loopback,
         )
         node.client = f"ray://{{}}:{client.partition('=')[2]}"
         node.folder = folder
@@ -341,6 +347,8 @@ def test_a_killed_worker_goes_on_from_its_last_checkpoint(
     assert heard.endings == dict.fromkeys(range(4), 1)
     lost = [event for event in seen if isinstance(event, GroupLost)]
     assert lost == [GroupLost(1, "was killed")]
+    (said,) = [sentence for sentence in heard.sentences if "worker of" in sentence]
+    assert said.startswith(f"fleet: the worker of {first.folder(tmp_path).name} was killed (Ray task ")
     (resumed,) = [event for event in Run(first.folder(tmp_path)).events if event["kind"] == "resume"]
     assert resumed["step"] > 0
     for task in tasks:
@@ -561,13 +569,33 @@ def test_an_address_where_something_else_answers(monkeypatch: Any) -> None:
 
 
 def test_no_cluster_on_this_machine(monkeypatch: Any) -> None:
-    def nothing(address: str) -> str:
+    def nothing(address: str, folder: None) -> str:
         raise ConnectionError("nothing")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", nothing)
+    monkeypatch.setattr("ray._private.services.get_ray_address_from_environment", nothing)
     with pytest.raises(UsageError, match="no Ray cluster runs on this machine"):
         connection._find("auto")
+
+
+def test_auto_is_the_cluster_that_ray_finds(monkeypatch: Any) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    assert connection._find("auto") == "127.0.0.1:6379"
+    assert connection._find("10.0.0.5:6379") == "10.0.0.5:6379"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_cluster_at_loopback_alone_is_told_from_others(host: str, monkeypatch: Any) -> None:
+    def is_only_at_loopback(own: str, address: str) -> bool:
+        monkeypatch.setattr("ray._private.services.get_node_ip_address", lambda: own)
+        return connection._is_only_at_loopback(address)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert is_only_at_loopback("127.0.0.2", f"{host}:{port}"), "nobody listens at 127.0.0.2"
+        assert not is_only_at_loopback("127.0.0.1", f"{host}:{port}")
+        assert not is_only_at_loopback("127.0.0.2", f"127.0.0.3:{port}"), "Ray leaves this address alone"
+        assert not is_only_at_loopback("127.0.0.2", f"ray://{host}:{port}")
 
 
 def test_ray_is_missing(monkeypatch: Any) -> None:
@@ -764,6 +792,39 @@ def test_a_lost_node(
     resumed = [task for task in tasks if "resume" in {e["kind"] for e in Run(task.folder(tmp_path)).events}]
     assert len(resumed) == sum(isinstance(event, GroupLost) for event in seen) > 0
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "localhost:{}", "auto"])
+def test_a_cluster_for_this_machine_alone(loopback: int, token: str, tmp_path: Path, address: str) -> None:
+    """Its machine has another address for others, where nobody answers."""
+    code = (
+        "from tests.engine.fleet.test_ray import *\n"
+        f"backend = RayBackend({address.format(loopback)!r})\n"
+        f"train(backend, tasks_of(TINY, [0]), Path({str(tmp_path)!r}))\n"
+        "backend.stop()\n"
+    )
+    setting = {"RAY_AUTH_TOKEN": token, "RAY_ADDRESS": f"127.0.0.1:{loopback}" if address == "auto" else ""}
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **setting},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    (task,) = tasks_of(TINY, [0])
+    assert Run(task.folder(tmp_path)).state == "finished"
+
+
+@pytest.fixture(scope="module")
+def loopback(token: str) -> Iterator[int]:
+    """The port of a cluster that only this machine can reach."""
+    port = free_port()
+    node = Node.head(token, cpus=1, loopback=True, port=port)
+    wait_for(lambda: "Ray runtime started" in (node.temporary / "log").read_text(), 90)
+    yield port
+    node.remove()
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ Whether the cluster asks for authentication is tried, not asked: a process witho
 request at the address given. If it is answered, the cluster is open to anyone who reaches it. Only this
 address is tried; that every machine of the cluster is as careful, and that nobody listens on the way, is not
 known here. Beyond Ray's documented interface this uses its client for the cluster's head, its switch for
-messages and its functions that find a local cluster and read the authentication mode anew.
+messages, its switch for machines without clusters, and its functions that find a local cluster and read the
+authentication mode anew.
 
     backend     the fleet's side: submits groups, hears what they report
     arriving    a submitted group, and the run folders that it sends

@@ -32,6 +32,12 @@ class Running:
     ended: set[int] = field(default_factory=set)
     locks: dict[str, FileLock] = field(default_factory=dict)
 
+    @property
+    def names(self) -> str:
+        """What is trained, as a part of a sentence."""
+        first, *others = (task.folder(self.group.options.root).name for task in self.group.tasks)
+        return f"{first} and {len(others)} more" if others else first
+
     def receive(self, name: str, content: bytes, durable: bool = True) -> None:
         """Put a folder that was sent in its place, under our lock, in place of what was sent before."""
         assert name in folders(self.group), f"{name} is not a folder of the group"

@@ -216,6 +216,8 @@ class RayBackend:
     def _close(self, ticket: int, event: Event) -> None:
         """A group is not in training any more; if it is after all, out of reach, it shall leave."""
         running = self._running.pop(ticket)
+        if isinstance(event, GroupLost):
+            self._report(Said(f"fleet: the worker of {running.names} {event.reason} (Ray task {ticket})"))
         if isinstance(event, GroupLost | GroupBusy):
             self._mailbox.dismiss.remote(ticket)
         if isinstance(event, GroupEnded) and running.group.place is not None:

@@ -76,6 +76,8 @@ class Connection:
             undo.callback(_set_authentication, os.environ.get("RAY_AUTH_MODE"))
             _set_authentication(mode)
             undo.enter_context(_without_messages())
+            if _is_only_at_loopback(self.address):
+                undo.enter_context(_staying_at_loopback())
             undo.callback(ray.shutdown)
             self._connect(ray)
             self._undo = undo.pop_all()
@@ -131,7 +133,7 @@ def _find(address: str) -> str:
     if address == "auto":
         services = importlib.import_module("ray._private.services")
         try:
-            address = os.environ.get("RAY_ADDRESS") or services.canonicalize_bootstrap_address("auto") or ""
+            address = services.get_ray_address_from_environment("auto", None) or ""
         except ConnectionError:
             address = ""
         if not address:
@@ -140,6 +142,40 @@ def _find(address: str) -> str:
                 "of another"
             )
     return address
+
+
+def _is_only_at_loopback(address: str) -> bool:
+    """Whether a cluster at 127.0.0.1 is not to be had at the address that this machine has for others.
+
+    Ray puts that address in the place of 127.0.0.1 when it connects. On machines whose network came up
+    later, or where Ray was started for this machine alone, nobody answers there.
+    """
+    if "://" in address:
+        return False
+    services = importlib.import_module("ray._private.services")
+    host, _, port = address.rpartition(":")
+    elsewhere = services.resolve_ip_for_localhost(host)
+    return bool(elsewhere != host and not _answers(elsewhere, int(port)))
+
+
+@contextlib.contextmanager
+def _staying_at_loopback() -> Iterator[None]:
+    """Let Ray take 127.0.0.1 for the address of this machine, as it does where it knows no clusters."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), REACH_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _reach(address: str) -> None:

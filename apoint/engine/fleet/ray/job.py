@@ -52,4 +52,4 @@ class Job:
 
 def own_programs() -> dict[str, str]:
     """What must be the same on every machine, so that replicas can be compared."""
-    return {"code": environment.code_hash(), "torch": torch.__version__, "numpy": numpy.__version__}
+    return {"code": environment.package_hash(), "torch": torch.__version__, "numpy": numpy.__version__}

@@ -1,0 +1,122 @@
+"""What a worker process does first: it stands on its own and ties its life to that of its parent.
+
+A worker leads its own session, so that neither Ctrl-C nor the end of the terminal reaches it, and it leaves
+all other signals that ask for a checkpoint to its parent, which then asks its workers to save and stop. A
+thread waits for messages; when the parent is gone, however it went, the pipe ends and the thread leaves at
+once. On Linux the kernel is asked to see to that as well.
+
+This comes before the imports of the work itself, which take seconds. So nothing heavy is imported here; the
+work is a module's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+NUDGE_SECONDS = 0.1
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+HELD = frozenset(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Save a checkpoint of what is in training and stop it."""
+
+
+class Inbox:
+    """Jobs that have come in, and how many of them are done."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.received = self.done = 0
+
+    def put(self, job: Any) -> None:
+        """Take a job in."""
+        self.received += 1
+        self.jobs.put(job)
+
+
+def begin(connection: Connection, parent: int, follows_thread: bool, work: str) -> None:
+    """Stand alone, listen to the parent, and only then import the work and do it.
+
+    Args:
+        connection: To the parent, which sends nothing before the work says that it is ready.
+        parent: The parent's process number.
+        follows_thread: Whether the kernel may end this process with the parent's thread that started it.
+        work: A module whose `main` is called with the connection and the inbox.
+    """
+    _stand_alone(parent, follows_thread)
+    inbox = Inbox()
+    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+    importlib.import_module(work).main(connection, inbox)
+
+
+def hold_signals() -> set[signal.Signals] | None:
+    """Block, in the parent's thread, the signals that a child inherits blocked until it stands alone.
+
+    Returns:
+        What was blocked before, for `release_signals`.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        return None
+    return {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, HELD)}
+
+
+def release_signals(blocked: set[signal.Signals] | None) -> None:
+    """Let signals in again, apart from those that were blocked before."""
+    if blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _stand_alone(parent: int, follows_thread: bool) -> None:
+    if hasattr(os, "setsid"):
+        with contextlib.suppress(OSError):  # it leads a group already
+            os.setsid()
+    for number in HELD:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # heard by a group in training, else of no use
+    release_signals(set())
+    if sys.platform == "linux" and follows_thread:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel was asked
+            os._exit(0)
+
+
+def _listen(connection: Connection, inbox: Inbox) -> None:
+    """Take messages until the pipe ends, then leave at once: the parent is gone, or does not need us."""
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        except Exception:  # what was sent makes no sense here; the parent sees this process end
+            traceback.print_exc()
+            os._exit(1)
+        if isinstance(message, Stop):
+            threading.Thread(target=_nudge, args=(inbox, inbox.received), daemon=True).start()
+        else:
+            inbox.put(message)
+
+
+def _nudge(inbox: Inbox, until: int) -> None:
+    """Send this process the signal that asks for a checkpoint, until the jobs so far are done.
+
+    Again and again, because the group in training may not be listening yet.
+    """
+    while inbox.done < until:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(NUDGE_SECONDS)
