@@ -7,6 +7,7 @@ without a traceback and leaves with its `exit_code`. Errors of our own making ar
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -67,3 +68,25 @@ def first_line(error: BaseException) -> str:
     """What an error says in one line; if that announces a traceback, its last line too."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
+
+
+_STEERING = {"Cc", "Cf", "Cs"}  # control, format (direction, invisible) and surrogate characters
+_JOINERS = "\u200c\u200d"  # part of ordinary words and emoji, though they are format characters
+
+
+def printable(text: object) -> str:
+    """Foreign text for one line of a terminal: line ends become spaces, control characters are escaped.
+
+    Without this, text from a file or a server could move the cursor, set the title of the window or turn
+    the direction of what follows. An escape such as `\\x1b` shows what was there.
+    """
+    plain = str(text)
+    return plain if plain.isprintable() else "".join(map(_printable_character, plain))
+
+
+def _printable_character(character: str) -> str:
+    if character in "\t\n\r\v\f\x85\u2028\u2029":
+        return " "
+    if unicodedata.category(character) in _STEERING and character not in _JOINERS:
+        return character.encode("unicode_escape").decode("ascii")
+    return character

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "apoint"
-GROUND = ["errors", "units", "settings", "registry", "checking"]
+GROUND = ["errors", "opening", "units", "settings", "registry", "checking"]
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
+    "opening": ["errors"],
     "units": ["errors"],
     "settings": ["errors", "units"],
     "registry": ["errors", "checking"],
