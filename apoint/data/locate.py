@@ -10,16 +10,28 @@ A path that stands for many files is spelled with braces and the shell's signs: 
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
-from apoint.errors import UsageError
+from apoint.errors import StorageError, UsageError
+from apoint.opening import open_regular, shown
 
 SYSTEM = Path("/usr/share/datasets")
 MOST_FILES = 1_000_000
+_WRONG_NAME = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d{1,12})\.\.(\d{1,12})")
 
@@ -33,7 +45,7 @@ def cache() -> Path:
 def store(root: Path | None = None) -> Path:
     """The folder where fetched files go."""
     chosen = os.environ.get("APOINT_DATA")
-    return root or (Path(chosen).expanduser() if chosen else cache())
+    return root or (user_path(chosen) if chosen else cache())
 
 
 def places(root: Path | None = None) -> list[Path]:
@@ -63,21 +75,60 @@ def find_file(folder: Path, name: str) -> Path | None:
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
         path = folder / candidate
-        if path.is_file():
+        if _is_file(path):
             return path
     return None
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file that the user named; see `open_regular`.
+
+    Raises:
+        UsageError: The name is wrong: there is no such file, it may not be read, or it is a pipe, a device, …
+        StorageError: The machine is to blame.
+    """
+    try:
+        return open_regular(path)
+    except StorageError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in _WRONG_NAME:
+            raise
+        raise UsageError(f"{error}; correct the path") from cause
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something under this name; a name that no file can have is none."""
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, a folder that may not be searched
+        return False
+
+
+def user_path(path: str) -> Path:
+    """A path as a user writes it, with `~` for the home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise UsageError(f"{shown(path)}: {error}; correct the path") from None
+
+
 def resolve(path: str, root: Path | None = None) -> Path:
     """A path that a recipe names: as it stands, else under `root`, else under `$APOINT_DATA`."""
-    plain = Path(path).expanduser()
+    plain = user_path(path)
     bases = _bases(root)
     for candidate in (plain, *(base / plain for base in bases)):
-        if candidate.exists():
+        if exists(candidate):
             return candidate
     looked = f"; looked in {Path.cwd()}" + "".join(f" and {base}" for base in bases)
     raise UsageError(
-        f"{path}: there is no such file or folder{'' if plain.is_absolute() else looked}; correct the path "
+        f"{shown(path)}: there is no such file or folder{'' if plain.is_absolute() else looked}; correct the path "
         "or set --data-root"
     )
 
@@ -97,7 +148,7 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
     if spelled == [pattern] and not glob.has_magic(pattern):
         return [resolve(pattern, root)]
     for base in (Path(), *_bases(root)):
-        found = [_matches(str(base / Path(name).expanduser())) for name in spelled]
+        found = [_matches(str(base / user_path(name))) for name in spelled]
         absent = [name for name, paths in zip(spelled, found, strict=True) if not paths]
         if len(absent) == len(spelled):
             continue

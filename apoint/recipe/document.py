@@ -206,7 +206,8 @@ class _Loader(yaml.SafeLoader):
         elif self.values > MOST_VALUES:
             problem = f"too many values for a recipe; at most {MOST_VALUES} are read"
         if problem is not None:
-            raise UsageError(f"{self.document}:{event.start_mark.line + 1}: {problem}")
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise UsageError(f"{self.document}:{line}: {problem}")
 
 
 def parse_yaml(text: str, name: str) -> Parsed:
