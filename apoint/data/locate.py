@@ -126,10 +126,9 @@ def resolve(path: str, root: Path | None = None) -> Path:
     for candidate in (plain, *(base / plain for base in bases)):
         if exists(candidate):
             return candidate
-    looked = f"; looked in {Path.cwd()}" + "".join(f" and {base}" for base in bases)
+    looked = "" if plain.is_absolute() else f"; looked in {' and '.join(map(str, (Path.cwd(), *bases)))}"
     raise UsageError(
-        f"{shown(path)}: there is no such file or folder{'' if plain.is_absolute() else looked}; correct the path "
-        "or set --data-root"
+        f"{shown(path)}: there is no such file or folder{looked}; correct the path or set --data-root"
     )
 
 
@@ -154,8 +153,8 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
             continue
         if absent:
             raise UsageError(
-                f"{absent[0]}: there is no such file, and {pattern!r} asks for it ({len(absent)} of "
-                f"{len(spelled)} are missing); fetch it or correct the path"
+                f"{shown(absent[0])}: there is no such file, and {shown(pattern)!r} asks for it ("
+                f"{len(absent)} of {len(spelled)} are missing); fetch it or correct the path"
             )
         return list(dict.fromkeys(path for paths in found for path in paths))
     return [
@@ -166,29 +165,35 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
 def _matches(path: str) -> list[Path]:
     if not glob.has_magic(path) or os.path.exists(path):
         return [Path(path)] if os.path.exists(path) else []
-    return [Path(found) for found in sorted(glob.glob(path))]
+    return [Path(found) for found in sorted(glob.glob(path))] if "\0" not in path else []
 
 
 def spell_out(pattern: str) -> list[str]:
     """The names that braces stand for: `{a,b}` for each word, `{08..11}` for each number, digits kept."""
-    found = _BRACES.search(pattern)
-    if found is None:
-        return [pattern]
-    numbers = _RANGE.fullmatch(found[1])
-    if numbers is not None:
-        first, last = int(numbers[1]), int(numbers[2])
-        if not first <= last < first + MOST_FILES:
+    names, done = [""], 0
+    for found in _BRACES.finditer(pattern):
+        words = _words(pattern, found)
+        if len(names) * len(words) > MOST_FILES:
             raise UsageError(
-                f"{pattern}: {found[0]} must count upwards over at most {MOST_FILES} numbers; correct the "
-                "path"
+                f"{shown(pattern)}: the braces stand for more than {MOST_FILES} files; correct the path"
             )
-        words = [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
-    else:
-        words = found[1].split(",")
-    rest = spell_out(pattern[found.end() :])
-    if len(words) * len(rest) > MOST_FILES:
-        raise UsageError(f"{pattern}: the braces stand for more than {MOST_FILES} files; correct the path")
-    return [f"{pattern[: found.start()]}{word}{end}" for word in words for end in rest]
+        between = pattern[done : found.start()]
+        names = [f"{name}{between}{word}" for name in names for word in words]
+        done = found.end()
+    return [name + pattern[done:] for name in names]
+
+
+def _words(pattern: str, braces: re.Match[str]) -> list[str]:
+    numbers = _RANGE.fullmatch(braces[1])
+    if numbers is None:
+        return braces[1].split(",")
+    first, last = int(numbers[1]), int(numbers[2])
+    if not first <= last < first + MOST_FILES:
+        raise UsageError(
+            f"{shown(pattern)}: {braces[0]} must count upwards over at most {MOST_FILES} numbers; correct "
+            "the path"
+        )
+    return [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
 
 
 def missing(name: str, root: Path | None = None) -> UsageError:

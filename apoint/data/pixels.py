@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from apoint.data.locate import open_file
 from apoint.data.png import refuse_missing_rows
 from apoint.errors import UsageError, printable
+from apoint.settings import NotTruth
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,6 +27,9 @@ Pixels = npt.NDArray[np.uint8]
 Colour = Literal["rgb", "gray"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+MOST_BYTES = 1 << 30
+"""An image file of more bytes is none."""
+Side = Annotated[int, NotTruth, Field(ge=1, le=16384)]
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """What Pillow may take a file for; it knows formats that start other programs, such as EPS."""
 REDUCING_GAP = 2

@@ -16,15 +16,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apoint.data.core import MOST_CLASSES
 from apoint.data.locate import cache
-from apoint.data.pixels import EXTENSIONS
-from apoint.data.tars import Member, TarReader, shown
+from apoint.data.pixels import EXTENSIONS, MOST_BYTES
+from apoint.data.tars import Member, TarReader
 from apoint.errors import UsageError
+from apoint.opening import shown
 
 LABELS = ("cls", "json", "txt")
 """Extensions of a sample's class, the first that is there counts."""
 JSON_KEYS = ("label", "cls", "class", "target")
-MOST_CLASSES = 1_000_000
 _MOST_LABEL_BYTES = {"cls": 1 << 12, "txt": 1 << 12, "json": 1 << 20}
 _VERSION = 1
 
@@ -88,6 +89,11 @@ def _role(extension: str) -> str:
 
 
 def _refuse_member(path: Path, member: Member, extension: str, sample: dict[str, Member]) -> None:
+    if member.size > MOST_BYTES:
+        raise UsageError(
+            f"{path}: member {shown(member.name)} has {member.size} bytes, and an image has at most "
+            f"{MOST_BYTES}; remove the member"
+        )
     if not member.is_plain:
         raise UsageError(
             f"{path}: member {shown(member.name)} is a link, a device or has holes, not a plain file; write "

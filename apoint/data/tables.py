@@ -7,12 +7,14 @@ the line and the column.
 from __future__ import annotations
 
 import csv
+import io
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import resolve
-from apoint.errors import UsageError, suggestion
+from apoint.data.locate import open_file, resolve
+from apoint.data.memory import refuse_too_large
+from apoint.errors import UsageError, printable, suggestion
 from apoint.registry import register
 
 TaskChoice = Literal["auto", "classification", "regression"]
@@ -88,8 +91,14 @@ def as_number(cell: Any) -> float | None:
             return None
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _short(cell: Any) -> str:
+    """A cell for a message, without the rest of a very long one."""
+    text = repr(cell)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.float64]:
@@ -102,10 +111,11 @@ def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.fl
         where, cell = table.where(row, column), cells[row]
         if values[row] is None:
             raise UsageError(
-                f"{where}: expected a number, got {cell!r}; correct it or leave the column out with ignore"
+                f"{where}: expected a number, got {_short(cell)}; correct it or leave the column out with "
+                "ignore"
             )
         if math.isinf(found[row]):
-            raise UsageError(f"{where}: a value must be finite, got {cell!r}; correct it")
+            raise UsageError(f"{where}: a value must be finite, got {_short(cell)}; correct it")
         if not allow_missing:
             raise UsageError(
                 f"{where}: the value is missing; fill it in, or, for a feature, set allow_missing to have it "
@@ -198,14 +208,27 @@ def read_csv(path: Path, delimiter: str | None, header: bool) -> Table:
     return _read_numbers(path, sign, header) or _read_cells(path, sign, header)
 
 
+def _text_of(path: Path) -> TextIO:
+    """The text of a CSV file that fits into memory: a number takes 8 bytes there, and at least two here."""
+    stream = open_file(path)
+    try:
+        refuse_too_large(4 * os.fstat(stream.fileno()).st_size, str(path))
+        return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    except BaseException:
+        stream.close()
+        raise
+
+
 def _read_numbers(path: Path, sign: str, header: bool) -> Table | None:
     """A file of finite numbers only, read fast and without a Python object per cell; None for any other."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy only warns of an empty file
-            with path.open(encoding="utf-8-sig", newline="") as stream:
+            with _text_of(path) as stream:
                 names = next(csv.reader(stream, delimiter=sign)) if header else []
                 values = np.loadtxt(stream, delimiter=sign, comments=None, quotechar='"', ndmin=2)
+    except UsageError:
+        raise
     except (ValueError, OSError, Warning, csv.Error, StopIteration):
         return None
     names = names or [str(column) for column in range(values.shape[1])]
@@ -221,7 +244,7 @@ def _read_cells(path: Path, sign: str, header: bool) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with _text_of(path) as stream:
             reader = csv.reader(stream, delimiter=sign, strict=True)
             for row in reader:
                 if row:
@@ -284,14 +307,27 @@ def read_parquet(path: Path) -> Table:
             "'pip install apoint[parquet]', or save the table as CSV"
         ) from None
     try:
-        table = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
+        with open_file(path) as stream:
+            file = pyarrow.parquet.ParquetFile(stream)
+            refuse_too_large(_parquet_bytes(file.metadata), str(path))
+            table = file.read()
+        if not table.num_rows or not table.num_columns:
+            raise UsageError(f"{path}: the file is empty; it needs columns and rows of values")
+        columns = [_cells(column, pyarrow.types) for column in table.columns]
+    except UsageError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        reason = printable(str(error).split("\n", 1)[0][:200])
         raise UsageError(f"{path}: not readable as Parquet ({reason}); name a whole Parquet file") from None
-    if not table.num_rows or not table.num_columns:
-        raise UsageError(f"{path}: the file is empty; it needs columns and rows of values")
-    columns = [_cells(column, pyarrow.types) for column in table.columns]
     return Table(path, list(table.column_names), columns, range(1, table.num_rows + 1), "row")
+
+
+def _parquet_bytes(metadata: Any) -> int:
+    """What a file takes in memory by its own account: repeated values are stored once, and read as many."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    unpacked: int = sum(abs(group.total_byte_size) for group in groups)
+    cells: int = abs(metadata.num_rows) * metadata.num_columns
+    return max(unpacked, 8 * cells)
 
 
 def _cells(column: Any, types: Any) -> Sequence[Any] | npt.NDArray[Any]:

@@ -243,7 +243,7 @@ def test_what_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"a,y\n1,\xff\xfe\n")
     with pytest.raises(UsageError, match=r"table\.csv: byte 6 is not UTF-8 text; save the file as UTF-8"):
         apoint.data.load(str(tmp_path / "table.csv"))
-    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\); name a readable CSV file"):
+    with pytest.raises(UsageError, match=r"is a folder; a regular file is needed"):
         apoint.data.load({"name": "csv", "path": str(tmp_path)})
 
 
