@@ -15,6 +15,7 @@ import torch
 
 from apoint.data.core import Facts, Source, Split
 from apoint.data.locate import find_folder, missing, open_file
+from apoint.data.sums import refuse_changed
 from apoint.errors import UsageError
 from apoint.registry import register
 
@@ -45,6 +46,7 @@ def read_records(path: Path, num_records: int, num_labels: int) -> tuple[torch.T
                 f"the file has {found}; it is truncated or another file, so fetch it again"
             )
         content = np.fromfile(stream, dtype=np.uint8)
+    refuse_changed(path, content.data)
     records = torch.from_numpy(content.reshape(num_records, size))
     return records[:, num_labels:].reshape(-1, *SHAPE), records[:, :num_labels]
 
@@ -112,6 +114,8 @@ def _names(path: Path, classes: int) -> tuple[str, ...]:
     words: list[str] = []
     if path.is_file():
         with open_file(path) as stream:
-            words = stream.read(_MOST_NAMES).decode("utf-8", "replace").split()
+            content = stream.read(_MOST_NAMES)
+        refuse_changed(path, content)
+        words = content.decode("utf-8", "replace").split()
     is_sound = len(words) == classes and all(word.isprintable() for word in words)
     return tuple(words) if is_sound else tuple(str(label) for label in range(classes))
