@@ -24,7 +24,9 @@ from apoint.data.cifar import cifar_10, read_records
 from apoint.data.core import Facts
 from apoint.data.idx import FILES, read_idx
 from apoint.data.locate import resolve, resolve_all, spell_out
+from apoint.data.streams import Draw, key
 from apoint.errors import ApointError, UsageError
+from apoint.registry import registry
 from tests.data.images import samples, write_folder, write_tar
 
 
@@ -403,3 +405,34 @@ def test_a_size_beyond_memory_is_refused(reader: str, size: int, tmp_path: Path)
     write_folder(tmp_path / "photos", 6)
     write_tar(tmp_path / "x.tar", samples(range(12)))
     assert "size must be at most" in refused(lambda: load({**READERS[reader], "size": size}))
+
+
+# -- settings beyond memory ---------------------------------------------------------------------------------
+
+COUNTS = [
+    (kind, name, setting)
+    for kind in ("dataset", "augmentation", "deficit")
+    for name, entry in registry(kind).items()
+    for setting, (annotation, _, _) in entry.setting_parameters.items()
+    if "int" in str(annotation) or "float" in str(annotation)
+]
+IMAGES, LABELS = torch.rand(4, 3, 12, 12), torch.arange(4)
+
+
+@pytest.mark.parametrize("value", [2**62, 1e300, 10**8])
+@pytest.mark.parametrize(("kind", "name", "setting"), COUNTS)
+def test_any_setting_gives_a_sentence_or_fits(
+    kind: str, name: str, setting: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with a gigabyte, and in a process that may take a few more."""
+    monkeypatch.setattr(memory, "total_memory", lambda: 1 << 30)
+    draw = Draw(key(0, "augmentation", 0), torch.arange(4))
+
+    def use() -> None:
+        if kind == "dataset":
+            load({"name": name, setting: value})
+            return
+        made = registry(kind).build({"name": name, setting: value})
+        made(IMAGES, LABELS, draw, *((10,) if kind == "augmentation" else (1.0, 10)))
+
+    assert _within(3 << 30, lambda: sentence_or_data(use)).isprintable()
