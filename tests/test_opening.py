@@ -85,7 +85,9 @@ def test_a_missing_file_is_told_from_others_by_its_cause(tmp_path: Path) -> None
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
-@pytest.mark.parametrize("name", ["a\0b", "a" * 5000, "/".join(["a"] * 5000), "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["a\0b", "a" * 5000, "/".join(["a"] * 5000), "\ud800"], ids=lambda name: ascii(name[:9])
+)
 def test_a_name_that_no_file_can_have_is_refused_in_a_short_sentence(name: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be opened") as caught:
         open_regular(tmp_path / name)

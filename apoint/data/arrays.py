@@ -27,7 +27,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from apoint.data.core import Data, Facts, Kind, Source, Split, Task
+from apoint.data.core import MOST_CLASSES, Data, Facts, Kind, Source, Split, Task
 from apoint.data.loading import assemble, load
 from apoint.errors import UsageError
 
@@ -134,7 +134,8 @@ def source_of(
                 f"{where}: the training samples look like {kind} {task}, the test samples like {test_kind} "
                 f"{test_task}; give both the same types and shapes"
             )
-    outputs = _num_outputs(task, [train] + ([held_out] if held_out else []), num_classes or len(class_names))
+    parts = [train] if held_out is None else [train, held_out]
+    outputs = _num_outputs(task, parts, num_classes or len(class_names), where)
     facts = Facts(kind, task, tuple(train.inputs.shape[1:]), outputs, tuple(class_names))
     return Source(facts, train, held_out)
 
@@ -186,12 +187,17 @@ def _shaped_targets(answers: Tensor, where: str) -> tuple[Task, Tensor]:
     )
 
 
-def _num_outputs(task: Task, parts: list[Split], stated: int) -> int:
+def _num_outputs(task: Task, parts: list[Split], stated: int, where: str) -> int:
     if task == "regression":
         return int(parts[0].targets.shape[1])
     highest = max(int(part.targets.max()) for part in parts)
     if task == "language":
         highest = max(highest, *(int(part.inputs.max()) for part in parts))
+    if highest >= MOST_CLASSES:
+        raise UsageError(
+            f"{where}: the label {highest} would make {highest + 1} classes, more than {MOST_CLASSES}; "
+            "number the classes from 0"
+        )
     return stated or max(1, highest + 1)
 
 

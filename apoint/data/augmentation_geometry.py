@@ -23,11 +23,12 @@ from apoint.data.augmentation_common import (
 from apoint.data.streams import Draw
 from apoint.errors import UsageError
 from apoint.registry import register
-from apoint.settings import Share, WholeNumber
+from apoint.settings import NotTruth, Share
 
 Degrees = Annotated[float, Field(ge=0, le=180)]
 ScaleRange = Annotated[float, Field(ge=0, lt=1)]
 Edges = Literal["zeros", "reflect"]
+Padding = Annotated[int, NotTruth, Field(ge=0, le=4096)]
 
 
 def flip_chosen(x: Tensor, chosen_B: Tensor, dimension: int) -> Tensor:
@@ -84,7 +85,7 @@ def crop_padded(x: Tensor, top_B: Tensor, left_B: Tensor, padding: int, edges: E
 
 
 @register("augmentation", "crop", inputs=("image",), depends_on_batch=False)
-def crop(*, padding: WholeNumber = 4, edges: Edges = "zeros") -> Augmentation:
+def crop(*, padding: Padding = 4, edges: Edges = "zeros") -> Augmentation:
     """Pad images and cut a window of the original size out at a random place.
 
     Teaches indifference to small translations. With padding p, the image is moved by (a, b), where a
@@ -92,7 +93,8 @@ def crop(*, padding: WholeNumber = 4, edges: Edges = "zeros") -> Augmentation:
     the mirrored image. The same as torchvision's `RandomCrop(size, padding=p)`, on the whole batch.
 
     Args:
-        padding: Pixels p added on each side; 4 is the usual choice for images of 32×32. 0 changes nothing.
+        padding: Pixels p added on each side, at most the image's own side; 4 is the usual choice for images
+            of 32×32. 0 changes nothing.
         edges: What the padding shows: `zeros`, or `reflect` for the image mirrored at its outermost pixels.
 
     Reference:
@@ -103,10 +105,11 @@ def crop(*, padding: WholeNumber = 4, edges: Edges = "zeros") -> Augmentation:
         require_images(x, "augmentation 'crop'")
         if padding == 0:
             return x, y
-        if edges == "reflect" and padding >= min(x.shape[2:]):
+        most = min(x.shape[2:]) - (edges == "reflect")
+        if padding > most:
             raise UsageError(
-                f"augmentation 'crop': padding must be less than the image's side with edges='reflect', "
-                f"got {padding} for images of {x.shape[2]}×{x.shape[3]}; use a smaller padding or 'zeros'"
+                f"augmentation 'crop': padding must be at most {most} with edges={edges!r} and images of "
+                f"{x.shape[2]}×{x.shape[3]}, got {padding}; use a smaller padding"
             )
         top_B, left_B = whole_numbers(draw.uniform(2), 2 * padding + 1).unbind(1)
         return crop_padded(x, top_B, left_B, padding, edges), y

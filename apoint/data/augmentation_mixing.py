@@ -9,9 +9,10 @@ Legend: B batch, C channel, H height, W width, N numbers per sample, K classes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from apoint.data.augmentation_common import (
@@ -26,7 +27,9 @@ from apoint.data.augmentation_common import (
 )
 from apoint.data.streams import Draw
 from apoint.registry import register
-from apoint.settings import Count, Positive, Share
+from apoint.settings import Count, NotTruth, Positive, Share
+
+HoleCount = Annotated[int, NotTruth, Field(ge=1, le=1000)]
 
 Per = Literal["sample", "batch"]
 _TABLE_POINTS = 4097
@@ -45,7 +48,7 @@ def holes_mask(row_BN: Tensor, column_BN: Tensor, side: int, size: tuple[int, in
 def cut_out(
     *,
     side: Count = 8,
-    num_holes: Count = 1,
+    num_holes: HoleCount = 1,
     fill: Literal["mean", "zero"] = "mean",
     probability: Share = 1.0,
 ) -> Augmentation:

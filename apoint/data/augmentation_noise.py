@@ -8,14 +8,19 @@ hash of the pixel's place, which processors vectorise, and the inverse error fun
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from apoint.data.augmentation_common import Augmentation, require_numbers
 from apoint.data.streams import Draw
 from apoint.registry import register
-from apoint.settings import NonNegative
+from apoint.settings import NotTruth
+
+Deviation = Annotated[float, NotTruth, Field(ge=0, le=1e30)]
+"""A standard deviation that float32 holds."""
 
 _GOLDEN = 0x9E3779B9 - (1 << 32)  # odd, 2^32 divided by the golden ratio, as a signed word
 _MIX_1, _MIX_2 = 0x7FEB352D, 0x846CA68B - (1 << 32)  # Wellons' low-bias 32-bit mixer
@@ -56,7 +61,7 @@ def add_noise(x: Tensor, std: float, draw: Draw) -> Tensor:
 
 
 @register("augmentation", "noise", inputs=("image", "signal", "vector"), depends_on_batch=False)
-def noise(*, std: NonNegative = 0.05) -> Augmentation:
+def noise(*, std: Deviation = 0.05) -> Augmentation:
     """Add Gaussian noise to every input number.
 
     To first order equal to a penalty std²/2 · ‖∂f/∂x‖² on the network's slope:

@@ -22,9 +22,10 @@ from apoint.data.augmentation_colour import change_brightness, change_contrast, 
 from apoint.data.augmentation_common import Augmentation, per_sample, require_images, whole_numbers
 from apoint.data.streams import Draw
 from apoint.registry import register
-from apoint.settings import Count, NonNegative, Share
+from apoint.settings import NonNegative, NotTruth, Share
 
 Operation = Callable[[Tensor, Tensor], Tensor]
+OperationCount = Annotated[int, NotTruth, Field(ge=1, le=100)]
 Magnitude = Annotated[float, Field(ge=0, le=10)]
 LEVELS = 255
 ROTATION, SHEAR, SHIFT, COLOUR, ADDED = math.radians(30), 0.3, 0.45, 0.9, 110 / 255
@@ -157,7 +158,7 @@ OPERATIONS: dict[str, Operation] = {
 @register("augmentation", "rand-augment", inputs=("image",), depends_on_batch=False)
 def rand_augment(
     *,
-    num_operations: Count = 2,
+    num_operations: OperationCount = 2,
     magnitude: Magnitude = 9.0,
     deviation: NonNegative = 0.5,
     probability: Share = 0.5,

@@ -6,6 +6,7 @@ channel. The version with pickles is never opened: reading a pickle runs whateve
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -13,12 +14,14 @@ import numpy as np
 import torch
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import find_folder, missing
+from apoint.data.locate import find_folder, missing, open_file
+from apoint.data.sums import refuse_changed
 from apoint.errors import UsageError
 from apoint.registry import register
 
 SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
+_MOST_NAMES = 1 << 16
 # The images that each published file holds.
 TEN_TRAIN = {f"data_batch_{number}.bin": 10000 for number in range(1, 6)}
 TEN_TEST = {"test_batch.bin": 10000}
@@ -35,15 +38,15 @@ THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 def read_records(path: Path, num_records: int, num_labels: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The images (uint8 [N, 3, 32, 32]) and label bytes (uint8 [N, labels]) of one binary file."""
     size = num_labels + _PIXELS
-    try:
-        content = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    if len(content) != num_records * size:
-        raise UsageError(
-            f"{path}: expected {num_records} records of {size} bytes, which are {num_records * size}, the "
-            f"file has {len(content)}; it is truncated or another file, so fetch it again"
-        )
+    with open_file(path) as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found != num_records * size:
+            raise UsageError(
+                f"{path}: expected {num_records} records of {size} bytes, which are {num_records * size}, "
+                f"the file has {found}; it is truncated or another file, so fetch it again"
+            )
+        content = np.fromfile(stream, dtype=np.uint8)
+    refuse_changed(path, content.data)
     records = torch.from_numpy(content.reshape(num_records, size))
     return records[:, num_labels:].reshape(-1, *SHAPE), records[:, :num_labels]
 
@@ -108,5 +111,11 @@ def cifar_100(root: Path | None = None, *, labels: Literal["fine", "coarse"] = "
 
 def _names(path: Path, classes: int) -> tuple[str, ...]:
     """The class names, one a line; numbers if the file is not there or not as long as it should be."""
-    words = path.read_text(encoding="utf-8").split() if path.is_file() else []
-    return tuple(words) if len(words) == classes else tuple(str(label) for label in range(classes))
+    words: list[str] = []
+    if path.is_file():
+        with open_file(path) as stream:
+            content = stream.read(_MOST_NAMES)
+        refuse_changed(path, content)
+        words = content.decode("utf-8", "replace").split()
+    is_sound = len(words) == classes and all(word.isprintable() for word in words)
+    return tuple(words) if is_sound else tuple(str(label) for label in range(classes))

@@ -23,6 +23,8 @@ from apoint.errors import UsageError
 Kind = Literal["vector", "signal", "image", "tokens"]
 Task = Literal["classification", "regression", "language"]
 
+MOST_CLASSES = 1_000_000
+"""More classes, or words, are a mistake in the labels: each would be an output of the model."""
 INPUT_DIMENSIONS: dict[str, int] = {"vector": 1, "signal": 2, "image": 3, "tokens": 1}
 """How many dimensions one input of each kind has: (F,), (C, L), (C, H, W), (T,)."""
 
@@ -53,6 +55,10 @@ class Facts:
             )
         if self.num_outputs < 1:
             raise UsageError(f"Facts: num_outputs must be at least 1, got {self.num_outputs}")
+        if self.task != "regression" and self.num_outputs > MOST_CLASSES:
+            raise UsageError(
+                f"Facts: {self.num_outputs} classes are more than {MOST_CLASSES}; number the classes from 0"
+            )
         if self.class_names and len(self.class_names) != self.num_outputs:
             raise UsageError(
                 f"Facts: {len(self.class_names)} class_names for {self.num_outputs} outputs; give one name "

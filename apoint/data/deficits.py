@@ -33,7 +33,7 @@ from apoint.data.deficits_labels import permuted_labels, random_labels
 from apoint.data.streams import Draw
 from apoint.errors import UsageError
 from apoint.registry import register
-from apoint.settings import Positive, Real, Share
+from apoint.settings import NotTruth, Real, Share
 
 __all__ = [
     "Deficit",
@@ -47,7 +47,9 @@ __all__ = [
     "rotation",
 ]
 
+Sigma = Annotated[float, NotTruth, Field(gt=0, le=1000)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+Deviation = Annotated[float, NotTruth, Field(gt=0, le=1e30)]
 Part = Annotated[float, Field(gt=0, le=1)]
 Place = Literal[
     "top",
@@ -117,7 +119,7 @@ def blur(*, factor: Factor = 4.0) -> Deficit:
 
 
 @register("deficit", "gaussian-blur", course="B1", strength="blend")
-def gaussian_blur(*, sigma: Positive = 2.0) -> Deficit:
+def gaussian_blur(*, sigma: Sigma = 2.0) -> Deficit:
     """Blur images with a Gaussian filter.
 
     A smooth alternative to `blur` whose cut-off can be set continuously: weights ∝ exp(−d²/(2·sigma²)) at
@@ -141,7 +143,7 @@ def gaussian_blur(*, sigma: Positive = 2.0) -> Deficit:
 
 def rotate(x: Tensor, degrees: float) -> Tensor:
     """Images turned counter-clockwise; exactly for multiples of 90°, else bilinearly with zeros outside."""
-    quarters, rest = divmod(degrees, 90)
+    quarters, rest = divmod(degrees % 360, 90)
     if rest == 0:
         return torch.rot90(x, int(quarters), (2, 3))
     radians_B = x.new_full((len(x),), math.radians(degrees))
@@ -243,7 +245,7 @@ def missing(*, place: Place = "bottom", part: Part = 0.5, fill: Share = 0.0) -> 
 
 
 @register("deficit", "noise", course="B1", strength="blend")
-def noise(*, how: Literal["replace", "add"] = "replace", std: Positive = 0.25) -> Deficit:
+def noise(*, how: Literal["replace", "add"] = "replace", std: Deviation = 0.25) -> Deficit:
     """Replace images by noise (sensory deprivation), or add noise to them.
 
     With `replace`, as in the paper, nothing of the image is left: x′ = ½ + std·ε for images and std·ε for

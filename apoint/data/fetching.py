@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from apoint.data.connection import GivenUpError, Watch, open_url
 from apoint.data.locate import store
 from apoint.data.published import PUBLIC, Remote
-from apoint.errors import ApointError, StorageError, UnknownNameError, UsageError
+from apoint.data.sums import digest_of_file, is_as_fetched, write_sums
+from apoint.errors import ApointError, StorageError, UnknownNameError, UsageError, one_line
 
 Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes so far and the bytes in all."""
@@ -33,6 +35,8 @@ ATTEMPTS = 4
 TIMEOUT_SECONDS = 30.0
 PAUSE_SECONDS = 1.0  # before the second attempt; twice as long before each further one
 _CHUNK = 1 << 20
+_LONGEST_PAUSE = 60.0
+_MOST_SENT = 16  # a file in the smallest of chunks takes less than so many times its size
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -75,7 +79,10 @@ def is_complete(remote: Remote, base: Path) -> bool:
             and _problem(target, remote.digest) is None
         )
     paths = {base / member: size for member, size in remote.members.items()}
-    return all(path.is_file() and size in (0, path.stat().st_size) for path, size in paths.items())
+    return all(
+        path.is_file() and size in (0, path.stat().st_size) and is_as_fetched(path)
+        for path, size in paths.items()
+    )
 
 
 def fetch_remote(remote: Remote, base: Path, progress: Progress | None = None) -> None:
@@ -131,14 +138,18 @@ def _transfer(url: str, part: Path, size: int, progress: Progress | None) -> Non
     """Let `part` grow to the whole file, beginning again where the connection was cut."""
     if not re.match(r"https?://", url):
         raise UsageError(f"{url}: only http and https addresses can be fetched")
+    watch = Watch(most_bytes=_MOST_SENT * size + (1 << 24))
     for attempt in range(ATTEMPTS):
         if attempt:
-            time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
+            time.sleep(min(_LONGEST_PAUSE, PAUSE_SECONDS * 2 ** (attempt - 1)))
         try:
-            _continue(url, part, size, progress)
+            watch.begin()
+            _continue(url, part, size, progress, watch)
             return
         except _CutError:
             continue
+        except GivenUpError as error:
+            raise FetchError(f"{error}; {_length(part)} of {size} bytes are here and will be kept") from None
     raise FetchError(
         f"the connection was cut {ATTEMPTS} times, {_length(part)} of {size} bytes are here and will be kept"
     )
@@ -148,14 +159,14 @@ def _length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _continue(url: str, part: Path, size: int, progress: Progress | None) -> None:
+def _continue(url: str, part: Path, size: int, progress: Progress | None, watch: Watch) -> None:
     """One connection: ask for what is missing and append it; raises `_CutError` if it ends too early."""
     if _length(part) > size:
         part.unlink()
     have = _length(part)
     if have == size:
         return
-    with _opened(url, have, part) as answer:
+    with _opened(url, have, part, watch) as answer:
         begins = _begins_at(answer, have)
         if answer.length is not None and begins + answer.length != size:
             raise FetchError(
@@ -171,34 +182,40 @@ def _continue(url: str, part: Path, size: int, progress: Progress | None) -> Non
         raise _CutError
 
 
-def _opened(url: str, have: int, part: Path) -> http.client.HTTPResponse:
+def _opened(url: str, have: int, part: Path, watch: Watch) -> http.client.HTTPResponse:
     """The server's answer to a request for the file from byte `have` on."""
     headers = {"User-Agent": "apoint", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     try:
-        answer: http.client.HTTPResponse = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS
-        )
-        return answer
+        return open_url(urllib.request.Request(url, headers=headers), TIMEOUT_SECONDS, watch)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
             part.unlink()  # the server's file is shorter than what we have: not the same file
             raise _CutError from None
-        raise FetchError(f"the server answered {error.code} {error.reason}") from None
+        raise FetchError(f"the server answered {error.code} {_foreign(error.reason)}") from None
     except urllib.error.URLError as error:
         reason = getattr(error.reason, "strerror", None) or str(error.reason)
-        raise FetchError(f"no connection ({reason}), is there a network?") from None
+        raise FetchError(f"no connection ({_foreign(reason)}), is there a network?") from None
+    except http.client.InvalidURL as error:
+        raise FetchError(f"the server leads to no address ({_foreign(error)})") from None
     except (http.client.HTTPException, OSError) as error:
         raise _CutError from error
+    except ValueError as error:  # a redirection that cannot be taken apart
+        raise FetchError(f"the server leads to no address ({_foreign(error)})") from None
+
+
+def _foreign(text: object) -> str:
+    """What a server said, for a message: clean and short."""
+    return one_line(str(text)[:200])
 
 
 def _begins_at(answer: http.client.HTTPResponse, have: int) -> int:
     """Where the server's answer begins: at our end if it honours ranges, else at the beginning."""
     if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
-    stated = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    stated = re.match(r"bytes ([0-9]{1,18})-", answer.headers.get("Content-Range", ""))
     if stated is None or int(stated[1]) != have:
         raise FetchError(f"asked for bytes from {have}, the server sent others")
     return have
@@ -208,7 +225,7 @@ def _copy(
     answer: http.client.HTTPResponse, stream: IO[bytes], have: int, size: int, progress: Progress | None
 ) -> int:
     """Append what comes, up to `size` bytes in all; returns how many there are, or would be."""
-    name = answer.url.rsplit("/", 1)[-1]
+    name = _foreign(answer.url.rsplit("/", 1)[-1])
     while have <= size and (chunk := _received(answer)):
         have += len(chunk)
         if have <= size:
@@ -218,9 +235,9 @@ def _copy(
     return have
 
 
-def _received(answer: IO[bytes]) -> bytes:
+def _received(answer: http.client.HTTPResponse) -> bytes:
     try:
-        return answer.read(_CHUNK)
+        return answer.read1(_CHUNK)  # what has come, so that nothing is lost if the connection is given up
     except (http.client.HTTPException, OSError) as error:
         raise _CutError from error
 
@@ -274,9 +291,15 @@ def extract(archive: Path, members: Mapping[str, int], base: Path) -> None:
                     _place(stream, base / member.name)
                     missing.discard(member.name)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise FetchError(f"{archive}: the archive cannot be read ({error}); fetch it again") from None
+        raise FetchError(
+            f"{archive}: the archive cannot be read ({_foreign(error)}); fetch it again"
+        ) from None
     if missing:
         raise FetchError(f"{archive}: {sorted(missing)[0]} is not in the archive; fetch it again")
+    paths = [base / name for name in members]
+    for folder in {path.parent for path in paths}:
+        with _storing(folder):
+            write_sums(folder, {path.name: digest_of_file(path) for path in paths if path.parent == folder})
 
 
 def _place(stream: IO[bytes], target: Path) -> None:

@@ -6,22 +6,24 @@ photos/train/cat/1.png  photos/test/cat/9.png         # published parts; val/ or
 
 from __future__ import annotations
 
+import os
+import stat
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import resolve
-from apoint.data.pixels import EXTENSIONS, Colour, Decoding, Pixels
+from apoint.data.locate import open_file, resolve
+from apoint.data.pixels import EXTENSIONS, Colour, Decoding, Pixels, Side
 from apoint.data.stored import Names, StoredImages, as_stored, digest_of, in_gigabytes
 from apoint.errors import UsageError
+from apoint.opening import shown
 from apoint.registry import register
-from apoint.settings import Count
 
 Memory = Literal["auto", "all", "lazy"]
 
@@ -36,7 +38,7 @@ class FolderImages:
     def __init__(self, folder: Path, paths: Sequence[Path], decoding: Decoding) -> None:
         self.folder, self.decoding = str(folder), decoding
         self.names = Names([str(path.relative_to(folder)) for path in paths])
-        self.sizes = torch.tensor([path.stat().st_size for path in paths])
+        self.sizes = torch.tensor([_size(path) for path in paths])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,14 +103,42 @@ def held(splits: dict[str, Split], memory: Memory, where: str, notes: list[str])
     return decoded
 
 
+def _size(path: Path) -> int:
+    """The size of an image file; a pipe, a device or a link that leads nowhere is refused here."""
+    try:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode):
+            return found.st_size
+    except OSError:
+        pass
+    with open_file(path) as stream:  # says what is wrong
+        return os.fstat(stream.fileno()).st_size
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise UsageError(
+        f"{shown(error.filename)}: the folder cannot be listed ({error.strerror}); name a folder of images"
+    ) from error
+
+
 def _directories(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    try:
+        return sorted(
+            entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+        )
+    except OSError as error:
+        _unreadable(error)
 
 
 def _images(folder: Path) -> tuple[list[Path], int]:
-    """The image files below `folder`, in order, and how many other files there are."""
-    files = sorted(entry for entry in folder.rglob("*") if entry.is_file() and not entry.name.startswith("."))
-    images = [entry for entry in files if entry.suffix.lower() in EXTENSIONS]
+    """The image files below `folder`, in order, and how many other files there are; links are not entered."""
+    files = [
+        Path(place, name)
+        for place, _, names in os.walk(folder, onerror=_unreadable)
+        for name in names
+        if not name.startswith(".")
+    ]
+    images = sorted(file for file in files if file.suffix.lower() in EXTENSIONS)
     return images, len(files) - len(images)
 
 
@@ -171,7 +201,7 @@ def image_folder(
     root: Path | None = None,
     *,
     path: str,
-    size: Count | None = None,
+    size: Side | None = None,
     colour: Colour = "rgb",
     memory: Memory = "auto",
 ) -> Source:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import find_file, find_folder, missing
+from apoint.data.locate import find_file, find_folder, missing, open_file
+from apoint.data.memory import refuse_too_large
 from apoint.errors import UsageError
 from apoint.registry import register
 
@@ -45,44 +47,51 @@ CLOTHES = (
     "Ankle boot",
 )
 _BYTE_TYPE = 8
+_MOST_RATIO = 1032
+"""So many bytes, at most, come out of one that gzip compressed."""
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
     """The numbers of an IDX file of bytes, plain or gzip-compressed, as uint8 of the shape it states."""
-    content = _read_bytes(path)
-    if not content:
-        raise UsageError(f"{path}: the file is empty; fetch it again")
-    expected = bytes([0, 0, _BYTE_TYPE, num_dimensions])
-    if content[:4] != expected:
-        raise UsageError(
-            f"{path}: an IDX file of bytes with {num_dimensions} dimensions begins with {expected.hex(' ')}, "
-            f"this one with {content[:4].hex(' ')}; it is another kind of file, so fetch it again"
-        )
     header = 4 + 4 * num_dimensions
-    if len(content) < header:
-        raise UsageError(
-            f"{path}: the file ends within its header, after {len(content)} bytes; fetch it again"
-        )
-    shape = struct.unpack(f">{num_dimensions}I", content[4:header])
-    if len(content) - header != math.prod(shape):
-        raise UsageError(
-            f"{path}: the header promises {' × '.join(map(str, shape))} = {math.prod(shape)} bytes, the file "
-            f"has {len(content) - header}; it is truncated or damaged, so fetch it again"
-        )
-    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape))
-
-
-def _read_bytes(path: Path) -> bytearray:
-    """The file's bytes, decompressed; mutable, because a tensor on read-only memory could be written to."""
     try:
-        raw = path.read_bytes()
-        return bytearray(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        with open_file(path) as file:
+            is_packed, size = path.suffix == ".gz", os.fstat(file.fileno()).st_size
+            stream = gzip.GzipFile(fileobj=file) if is_packed else file
+            shape = _shape(path, stream.read(header), num_dimensions)
+            count = math.prod(shape)
+            wanted = 1 + min(count, size * (_MOST_RATIO if is_packed else 1))
+            refuse_too_large(wanted, str(path))
+            # Mutable, because a tensor on read-only memory could be written to.
+            content = bytearray(stream.read(wanted))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UsageError(
             f"{path}: cannot be decompressed ({error}); the file is damaged, so fetch it again"
         ) from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    if len(content) != count:
+        found = "more" if is_packed and len(content) > count else max(len(content), size - header)
+        raise UsageError(
+            f"{path}: the header promises {' × '.join(map(str, shape))} = {count} bytes, the file has "
+            f"{found}; it is truncated or damaged, so fetch it again"
+        )
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8).reshape(shape))
+
+
+def _shape(path: Path, header: bytes, num_dimensions: int) -> tuple[int, ...]:
+    """The shape that an IDX file's header states."""
+    if not header:
+        raise UsageError(f"{path}: the file is empty; fetch it again")
+    expected = bytes([0, 0, _BYTE_TYPE, num_dimensions])
+    if header[:4] != expected:
+        raise UsageError(
+            f"{path}: an IDX file of bytes with {num_dimensions} dimensions begins with {expected.hex(' ')}, "
+            f"this one with {header[:4].hex(' ')}; it is another kind of file, so fetch it again"
+        )
+    if len(header) < 4 + 4 * num_dimensions:
+        raise UsageError(
+            f"{path}: the file ends within its header, after {len(header)} bytes; fetch it again"
+        )
+    return struct.unpack(f">{num_dimensions}I", header[4:])
 
 
 def _read_pair(folder: Path, images_name: str, labels_name: str) -> Split:

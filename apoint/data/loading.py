@@ -29,10 +29,11 @@ from torch import Tensor
 
 from apoint.data import checks, splits
 from apoint.data.core import Data, Source, Split, fingerprint
-from apoint.data.locate import resolve, resolve_all
+from apoint.data.locate import exists, resolve, resolve_all, user_path
 from apoint.data.stored import StoredImages, as_stored, tensors_behind
 from apoint.data.streams import generator
 from apoint.errors import UnknownNameError, UsageError
+from apoint.opening import shown
 from apoint.registry import registry, split_spec
 
 Held = TypeVar("Held", Source, Data)
@@ -86,7 +87,7 @@ def _named(spec: str | Mapping[str, Any], root: Path | None) -> str | Mapping[st
     if not isinstance(spec, str) or spec in registry("dataset"):
         return spec
     extension = Path(spec).suffix.lower()
-    if not extension and "/" not in spec and not Path(spec).is_dir():
+    if not extension and "/" not in spec and not exists(Path(spec)):
         raise UnknownNameError("dataset", spec, registry("dataset"))
     if extension == ".tar":
         return {"name": BY_EXTENSION[extension], "path": spec}  # it may stand for many
@@ -125,7 +126,7 @@ class Origin:
         cls, spec: str | Mapping[str, Any], root: str | Path | None, settings: Mapping[str, Any]
     ) -> Origin:
         """The origin that a spec names, with further settings."""
-        base = Path(root).expanduser() if root is not None else None
+        base = user_path(str(root)) if root is not None else None
         name, given = split_spec(_named(spec, base), "dataset")
         return cls(name, {**given, **settings}, base)
 
@@ -167,10 +168,14 @@ class Origin:
 
 def _stamp(path: Path) -> str:
     """What changes when a file does, or any file below a folder."""
-    digest = hashlib.sha256(str(path.resolve()).encode())
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        found = file.stat() if file.exists() else file.lstat()  # a link may lead nowhere
-        digest.update(f"{file}\0{found.st_mtime_ns} {found.st_size} {found.st_ino};".encode())
+    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape"))
+    try:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            found = file.stat() if file.exists() else file.lstat()  # a link may lead nowhere
+            stamp = f"{file}\0{found.st_mtime_ns} {found.st_size} {found.st_ino};"
+            digest.update(stamp.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise UsageError(f"{shown(path)}: cannot be listed ({error.strerror}); name another path") from error
     return digest.hexdigest()
 
 

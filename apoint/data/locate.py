@@ -10,16 +10,28 @@ A path that stands for many files is spelled with braces and the shell's signs: 
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
-from apoint.errors import UsageError
+from apoint.errors import StorageError, UsageError
+from apoint.opening import open_regular, shown
 
 SYSTEM = Path("/usr/share/datasets")
 MOST_FILES = 1_000_000
+_WRONG_NAME = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d{1,12})\.\.(\d{1,12})")
 
@@ -33,7 +45,7 @@ def cache() -> Path:
 def store(root: Path | None = None) -> Path:
     """The folder where fetched files go."""
     chosen = os.environ.get("APOINT_DATA")
-    return root or (Path(chosen).expanduser() if chosen else cache())
+    return root or (user_path(chosen) if chosen else cache())
 
 
 def places(root: Path | None = None) -> list[Path]:
@@ -63,22 +75,60 @@ def find_file(folder: Path, name: str) -> Path | None:
     dotted = name.replace("-idx", ".idx")
     for candidate in (name, f"{name}.gz", dotted, f"{dotted}.gz"):
         path = folder / candidate
-        if path.is_file():
+        if _is_file(path):
             return path
     return None
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file that the user named; see `open_regular`.
+
+    Raises:
+        UsageError: The name is wrong: there is no such file, it may not be read, or it is a pipe, a device, …
+        StorageError: The machine is to blame.
+    """
+    try:
+        return open_regular(path)
+    except StorageError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in _WRONG_NAME:
+            raise
+        raise UsageError(f"{error}; correct the path") from cause
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something under this name; a name that no file can have is none."""
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, a folder that may not be searched
+        return False
+
+
+def user_path(path: str) -> Path:
+    """A path as a user writes it, with `~` for the home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise UsageError(f"{shown(path)}: {error}; correct the path") from None
+
+
 def resolve(path: str, root: Path | None = None) -> Path:
     """A path that a recipe names: as it stands, else under `root`, else under `$APOINT_DATA`."""
-    plain = Path(path).expanduser()
+    plain = user_path(path)
     bases = _bases(root)
     for candidate in (plain, *(base / plain for base in bases)):
-        if candidate.exists():
+        if exists(candidate):
             return candidate
-    looked = f"; looked in {Path.cwd()}" + "".join(f" and {base}" for base in bases)
+    looked = "" if plain.is_absolute() else f"; looked in {' and '.join(map(str, (Path.cwd(), *bases)))}"
     raise UsageError(
-        f"{path}: there is no such file or folder{'' if plain.is_absolute() else looked}; correct the path "
-        "or set --data-root"
+        f"{shown(path)}: there is no such file or folder{looked}; correct the path or set --data-root"
     )
 
 
@@ -97,14 +147,14 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
     if spelled == [pattern] and not glob.has_magic(pattern):
         return [resolve(pattern, root)]
     for base in (Path(), *_bases(root)):
-        found = [_matches(str(base / Path(name).expanduser())) for name in spelled]
+        found = [_matches(str(base / user_path(name))) for name in spelled]
         absent = [name for name, paths in zip(spelled, found, strict=True) if not paths]
         if len(absent) == len(spelled):
             continue
         if absent:
             raise UsageError(
-                f"{absent[0]}: there is no such file, and {pattern!r} asks for it ({len(absent)} of "
-                f"{len(spelled)} are missing); fetch it or correct the path"
+                f"{shown(absent[0])}: there is no such file, and {shown(pattern)!r} asks for it ("
+                f"{len(absent)} of {len(spelled)} are missing); fetch it or correct the path"
             )
         return list(dict.fromkeys(path for paths in found for path in paths))
     return [
@@ -115,29 +165,35 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
 def _matches(path: str) -> list[Path]:
     if not glob.has_magic(path) or os.path.exists(path):
         return [Path(path)] if os.path.exists(path) else []
-    return [Path(found) for found in sorted(glob.glob(path))]
+    return [Path(found) for found in sorted(glob.glob(path))] if "\0" not in path else []
 
 
 def spell_out(pattern: str) -> list[str]:
     """The names that braces stand for: `{a,b}` for each word, `{08..11}` for each number, digits kept."""
-    found = _BRACES.search(pattern)
-    if found is None:
-        return [pattern]
-    numbers = _RANGE.fullmatch(found[1])
-    if numbers is not None:
-        first, last = int(numbers[1]), int(numbers[2])
-        if not first <= last < first + MOST_FILES:
+    names, done = [""], 0
+    for found in _BRACES.finditer(pattern):
+        words = _words(pattern, found)
+        if len(names) * len(words) > MOST_FILES:
             raise UsageError(
-                f"{pattern}: {found[0]} must count upwards over at most {MOST_FILES} numbers; correct the "
-                "path"
+                f"{shown(pattern)}: the braces stand for more than {MOST_FILES} files; correct the path"
             )
-        words = [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
-    else:
-        words = found[1].split(",")
-    rest = spell_out(pattern[found.end() :])
-    if len(words) * len(rest) > MOST_FILES:
-        raise UsageError(f"{pattern}: the braces stand for more than {MOST_FILES} files; correct the path")
-    return [f"{pattern[: found.start()]}{word}{end}" for word in words for end in rest]
+        between = pattern[done : found.start()]
+        names = [f"{name}{between}{word}" for name in names for word in words]
+        done = found.end()
+    return [name + pattern[done:] for name in names]
+
+
+def _words(pattern: str, braces: re.Match[str]) -> list[str]:
+    numbers = _RANGE.fullmatch(braces[1])
+    if numbers is None:
+        return braces[1].split(",")
+    first, last = int(numbers[1]), int(numbers[2])
+    if not first <= last < first + MOST_FILES:
+        raise UsageError(
+            f"{shown(pattern)}: {braces[0]} must count upwards over at most {MOST_FILES} numbers; correct "
+            "the path"
+        )
+    return [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
 
 
 def missing(name: str, root: Path | None = None) -> UsageError:

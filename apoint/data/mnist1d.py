@@ -10,17 +10,22 @@ Dimension letters: N samples, L points of a signal.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 
 from apoint.data.core import Facts, Source, Split
+from apoint.data.memory import Amount, refuse_too_large
 from apoint.errors import UsageError
 from apoint.registry import register
-from apoint.settings import Count, NonNegative, Share, WholeNumber
+from apoint.settings import Count, NotTruth, Share
 
 Array = npt.NDArray[np.float64]
+Width = Annotated[float, NotTruth, Field(ge=0, le=1e30)]
+Seed = Annotated[int, NotTruth, Field(ge=0, lt=2**32)]
 
 # The heights of the ten digits' curves at twelve points: facts of the published dataset.
 CURVES = (
@@ -120,16 +125,16 @@ def _resampled(signals_NL: Array, length: int) -> Array:
 @register("dataset", "mnist-1d", origin="embedded", input="signal", task="classification")
 def mnist_1d(
     *,
-    num_samples: Count = 5000,
+    num_samples: Amount = 5000,
     train_share: Share = 0.8,
-    length: Count = 40,
-    scale: NonNegative = 0.4,
+    length: Amount = 40,
+    scale: Width = 0.4,
     max_translation: Count = 48,
-    correlated_noise: NonNegative = 0.25,
-    independent_noise: NonNegative = 0.02,
-    shear: NonNegative = 0.75,
+    correlated_noise: Width = 0.25,
+    independent_noise: Width = 0.02,
+    shear: Width = 0.75,
     shuffle_points: bool = False,
-    seed: WholeNumber = 42,
+    seed: Seed = 42,
 ) -> Source:
     """MNIST-1D: ten digit-like curves of 40 points, distorted and noisy.
 
@@ -163,6 +168,7 @@ def mnist_1d(
         raise UsageError(
             f"dataset 'mnist-1d': max_translation must be at most {_WIDE}, got {max_translation}"
         )
+    refuse_too_large(8 * num_samples * (length + 4 * _WIDE), "dataset 'mnist-1d'")
     labels = np.repeat(np.arange(len(CURVES)), num_samples // len(CURVES))
     draws = _draw(len(labels), max_translation, length, seed)
     signals = _stretched(templates()[labels] + _OFFSET, draws.padding)

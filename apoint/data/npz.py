@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
 import zipfile
-import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from apoint.data.arrays import source_of
 from apoint.data.core import Source
-from apoint.data.locate import resolve
-from apoint.errors import UsageError, suggestion
+from apoint.data.locate import open_file, resolve
+from apoint.data.memory import refuse_too_large
+from apoint.errors import UsageError, one_line, suggestion
 from apoint.registry import register
 
 # What people call their arrays, the more telling names first.
@@ -22,25 +24,74 @@ TRAIN_INPUTS = ("x_train", "X_train", "train_images", "train_x", "inputs", "x", 
 TRAIN_TARGETS = ("y_train", "Y_train", "train_labels", "train_y", "targets", "y", "Y", "labels", "target")
 TEST_INPUTS = ("x_test", "X_test", "test_images", "test_x", "test_inputs")
 TEST_TARGETS = ("y_test", "Y_test", "test_labels", "test_y", "test_targets")
+_HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_MOST_RATIO = 1032
+"""So many bytes, at most, come out of one that deflate compressed."""
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """All arrays of an NPZ file by name."""
     try:
-        with path.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
+        with open_file(path) as stream:
+            if stream.read(6) == b"\x93NUMPY":
                 raise UsageError(f"{path}: this is a single array; save inputs and targets with numpy.savez")
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise UsageError(f"{path}: not readable as NPZ ({error}); save it again with numpy.savez") from None
+            with zipfile.ZipFile(stream) as archive:
+                members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+                _refuse_lies(path, archive, members, os.fstat(stream.fileno()).st_size)
+                return {member.filename.removesuffix(".npy"): _array(archive, member) for member in members}
+    except (UsageError, MemoryError):
+        raise
     except ValueError as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(
-            f"{path}: it holds something else than plain numbers ({error}), and reading that could run code "
-            "from the file; save arrays of numbers"
+            f"{path}: it holds something else than plain numbers ({_reason(error)}), and reading that could "
+            "run code from the file; save arrays of numbers"
         ) from None
+    except Exception as error:  # whatever zipfile says of foreign bytes, they are no NPZ
+        raise UsageError(
+            f"{path}: not readable as NPZ ({_reason(error)}); save it again with numpy.savez"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(error)[:200])
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    with archive.open(member) as file:
+        array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+
+def _refuse_lies(path: Path, archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int) -> None:
+    """Compare what each array claims to hold with what is there, before memory is set aside for it."""
+    total = 0
+    for member in members:
+        with archive.open(member) as file:
+            claimed = _claimed(file)
+        most = min(member.file_size, _MOST_RATIO * min(member.compress_size, size))
+        if not 0 <= claimed <= most:
+            raise UsageError(
+                f"{path}: the header of {member.filename[:100]!r} promises {claimed} bytes, and there are at "
+                f"most {most}; the file is damaged, so save it again with numpy.savez"
+            )
+        total += claimed
+    refuse_too_large(total, str(path))
+
+
+def _claimed(file: IO[bytes]) -> int:
+    """How many bytes the header of an array claims."""
+    version = np.lib.format.read_magic(file)
+    read = _HEADERS.get(version)
+    if read is None:
+        raise ValueError(f"an array of format {version[0]}.{version[1]}")
+    shape, _, kind = read(file)
+    if kind.hasobject:
+        raise ValueError("an array of Python objects")
+    count: int = math.prod(shape)
+    return count * int(kind.itemsize)
 
 
 def _pick(
@@ -54,7 +105,7 @@ def _pick(
     if found is None:
         raise UsageError(
             f"{path}: cannot tell which array holds the {what}; it has "
-            f"{', '.join(sorted(arrays)) or 'none'}, so set {what}"
+            f"{one_line(', '.join(sorted(arrays))[:300]) or 'none'}, so set {what}"
         )
     return found
 

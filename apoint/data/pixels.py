@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from apoint.errors import UsageError
+from apoint.data.locate import open_file
+from apoint.data.png import refuse_missing_rows
+from apoint.errors import UsageError, one_line
+from apoint.settings import NotTruth
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -23,6 +27,11 @@ Pixels = npt.NDArray[np.uint8]
 Colour = Literal["rgb", "gray"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+MOST_BYTES = 1 << 30
+"""An image file of more bytes is none."""
+Side = Annotated[int, NotTruth, Field(ge=1, le=16384)]
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What Pillow may take a file for; it knows formats that start other programs, such as EPS."""
 REDUCING_GAP = 2
 """A JPEG much larger than asked for is decoded at 1/2, 1/4 or 1/8, but no smaller than this times `size`."""
 _DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
@@ -55,23 +64,33 @@ class Decoding:
         """
         from PIL import Image, ImageOps
 
-        try:
-            with Image.open(BytesIO(file) if isinstance(file, bytes) else file) as opened:
-                _refuse(opened, where)
-                if self.size is not None:
-                    opened.draft(None, (REDUCING_GAP * self.size, REDUCING_GAP * self.size))
-                image = _flat(ImageOps.exif_transpose(opened)).convert(self.mode)
-        except UsageError:
-            raise
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
-            reason = str(error).partition(" <_io.")[0] or type(error).__name__
-            raise UsageError(
-                f"{where}: the image cannot be read ({reason}); replace or remove the {thing}"
-            ) from None
+        with BytesIO(file) if isinstance(file, bytes) else open_file(file) as stream:
+            try:
+                image = self._image(stream, where)
+            except (UsageError, MemoryError):
+                raise
+            except Exception as error:  # whatever a decoder says of foreign bytes, they are no image
+                reason = one_line(str(error).partition(" <_io.")[0] or type(error).__name__)
+                raise UsageError(
+                    f"{where}: the image cannot be read ({reason}); replace or remove the {thing}"
+                ) from None
         if self.size is not None and image.size != (self.size, self.size):
             image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
         pixels: Pixels = np.asarray(image, dtype=np.uint8)
         return pixels[None] if self.mode == "L" else pixels.transpose(2, 0, 1)
+
+    def _image(self, stream: IO[bytes], where: str) -> Image:
+        """The whole image in the colours that are asked for, upright."""
+        from PIL import Image, ImageOps
+
+        with Image.open(stream, formats=_FORMATS) as opened:
+            _refuse(opened, where)
+            if self.size is not None:
+                opened.draft(None, (REDUCING_GAP * self.size, REDUCING_GAP * self.size))
+            opened.load()
+            if opened.format == "PNG":
+                refuse_missing_rows(opened, stream)
+            return _flat(ImageOps.exif_transpose(opened)).convert(self.mode)
 
 
 def _refuse(image: Image, where: str) -> None:

@@ -21,13 +21,14 @@ from torch import Tensor
 from apoint.data.augmentation_common import centred, whole_numbers
 from apoint.data.augmentation_noise import normal_noise
 from apoint.data.core import Facts, Source, Split
+from apoint.data.memory import Amount, refuse_too_large
 from apoint.data.streams import Draw, key
 from apoint.errors import UsageError
 from apoint.registry import register
-from apoint.settings import Count, NonNegative, Positive, Share, WholeNumber
+from apoint.settings import NonNegative, Positive, Share, WholeNumber
 
-Side = Annotated[int, Field(ge=8)]
-NumClasses = Annotated[int, Field(ge=2)]
+Side = Annotated[int, Field(ge=8, le=16384)]
+NumClasses = Annotated[int, Field(ge=2, le=100_000)]
 Frequency = Literal["low", "mixed", "high"] | Positive
 
 _NUM_WAVES = 3
@@ -150,10 +151,10 @@ def draw_images(
 def procedural(
     *,
     num_classes: NumClasses = 10,
-    num_train: Count = 4000,
-    num_test: Count = 1000,
+    num_train: Amount = 4000,
+    num_test: Amount = 1000,
     size: Side = 16,
-    channels: Count = 1,
+    channels: Amount = 1,
     difficulty: Share = 0.3,
     frequency: Frequency = "mixed",
     noise: NonNegative = 0.2,
@@ -190,6 +191,8 @@ def procedural(
     Reference:
         None: the dataset is this package's own.
     """
+    numbers = (num_train + num_test + num_classes) * channels * size * size
+    refuse_too_large(4 * numbers, "dataset 'procedural'")
     band = frequency_band(frequency, size)
     known = draw_prototypes(seed, num_classes, channels, band)
 

@@ -1,7 +1,10 @@
 """What is in a tar shard: its samples, from headers and labels alone, noted in the user's cache folder.
 
-A sample is what shares a name up to its first dot: `n01440764/10026.jpg` with `n01440764/10026.cls`. The
-cache is asked by a shard's path, and believed if the shard has the size and the time of change noted there.
+A sample is what shares a name up to its first dot: `n01440764/10026.jpg` with `n01440764/10026.cls`.
+
+A cache file is a SHA-256 in hexadecimal, a line end, and JSON with the index and what it was made from: the
+shard's path, size, times and inode. It is used only if the hash is that of the JSON and the shard is still
+the same. A damaged cache file is said and made anew; a shard that has changed is read again without a word.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
@@ -16,17 +20,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apoint.data.locate import cache
-from apoint.data.pixels import EXTENSIONS
-from apoint.data.tars import Member, TarReader, shown
-from apoint.errors import UsageError
+from apoint.data.core import MOST_CLASSES
+from apoint.data.locate import cache, open_file
+from apoint.data.pixels import EXTENSIONS, MOST_BYTES
+from apoint.data.tars import Member, TarReader
+from apoint.errors import StorageError, UsageError
+from apoint.opening import open_regular, shown
 
 LABELS = ("cls", "json", "txt")
 """Extensions of a sample's class, the first that is there counts."""
 JSON_KEYS = ("label", "cls", "class", "target")
-MOST_CLASSES = 1_000_000
 _MOST_LABEL_BYTES = {"cls": 1 << 12, "txt": 1 << 12, "json": 1 << 20}
-_VERSION = 1
+_MOST_CACHE_BYTES = 1 << 28
+_OLDER = b'{"version": 1'  # how a cache file began before it had a hash
+_log = logging.getLogger("apoint.data")
 
 Label = int | str
 
@@ -88,6 +95,11 @@ def _role(extension: str) -> str:
 
 
 def _refuse_member(path: Path, member: Member, extension: str, sample: dict[str, Member]) -> None:
+    if member.size > MOST_BYTES:
+        raise UsageError(
+            f"{path}: member {shown(member.name)} has {member.size} bytes, and an image has at most "
+            f"{MOST_BYTES}; remove the member"
+        )
     if not member.is_plain:
         raise UsageError(
             f"{path}: member {shown(member.name)} is a link, a device or has holes, not a plain file; write "
@@ -157,32 +169,67 @@ def _no_class(tar: TarReader, member: Member, what: str) -> UsageError:
 # -- the cache of what was read ------------------------------------------------------------------------
 
 
+class _DamagedError(Exception):
+    """The cache file is not what was written."""
+
+
 def _cached_at(path: Path) -> Path:
     name = hashlib.sha256(str(path.absolute()).encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return cache() / "shards" / f"{name}.json"
 
 
 def index_shard(path: Path) -> Shard:
-    """The samples of a tar file: those noted earlier if the file is the same by size and time, else read."""
-    place = _cached_at(path)
-    found = path.stat()
-    noted = _noted(place)
-    if noted is not None and (noted.size, noted.mtime_ns) == (found.st_size, found.st_mtime_ns):
+    """The samples of a tar file: those noted earlier if nothing has changed since, else read."""
+    place, made_from = _cached_at(path), _identity(path)
+    try:
+        noted = _noted(place, made_from)
+    except _DamagedError:
+        _log.warning("the index of %s kept in %s is damaged and is made anew", shown(path), shown(place))
+        noted = None
+    if noted is not None:
         return noted
     shard = read_shard(path)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        _note(place, shard)
+    if (shard.size, shard.mtime_ns) == (made_from["size"], made_from["mtime_ns"]):
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+            _note(place, shard, made_from)
     return shard
 
 
-def _noted(place: Path) -> Shard | None:
-    """What the cache says, if it can be understood."""
+def _identity(path: Path) -> dict[str, Any]:
+    """What a shard's index is made from; a shard with the same identity was not written to."""
+    with open_file(path) as stream:
+        found = os.fstat(stream.fileno())
+    return {
+        "path": str(path.absolute()),
+        "size": found.st_size,
+        "mtime_ns": found.st_mtime_ns,
+        "ctime_ns": found.st_ctime_ns,  # unlike the time of change, nobody can set it
+        "inode": found.st_ino,
+    }
+
+
+def _noted(place: Path, made_from: dict[str, Any]) -> Shard | None:
+    """What the cache says of this very shard; None if there is nothing."""
     try:
-        content = json.loads(place.read_text("ascii"))
-        shard = Shard(**content["shard"]) if content["version"] == _VERSION else None
+        with open_regular(place) as stream:
+            digest, _, body = stream.read(_MOST_CACHE_BYTES + 1).partition(b"\n")
+        if digest.startswith(_OLDER):
+            return None
+        if digest != _digest(body):
+            raise _DamagedError
+        content = json.loads(body)
+        if content["made_from"]["path"] != made_from["path"]:
+            raise _DamagedError
+        shard = Shard(**content["shard"])
+        if not _is_sound(shard):
+            raise _DamagedError
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        raise _DamagedError from None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return shard if shard is not None and _is_sound(shard) else None
+        raise _DamagedError from None
+    return shard if content["made_from"] == made_from else None
 
 
 def _is_sound(shard: Shard) -> bool:
@@ -200,12 +247,19 @@ def _is_sound(shard: Shard) -> bool:
     )
 
 
-def _note(place: Path, shard: Shard) -> None:
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode()
+
+
+def _note(place: Path, shard: Shard, made_from: dict[str, Any]) -> None:
+    body = json.dumps({"made_from": made_from, "shard": asdict(shard)}).encode("ascii")
+    if len(body) >= _MOST_CACHE_BYTES:
+        return
     place.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=place.parent, suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            json.dump({"version": _VERSION, "shard": asdict(shard)}, file)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_digest(body) + b"\n" + body)
         os.replace(name, place)
     except BaseException:
         os.unlink(name)

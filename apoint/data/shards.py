@@ -20,14 +20,14 @@ from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
 from apoint.data.folders import Memory, held, named_parts
-from apoint.data.locate import resolve_all
-from apoint.data.pixels import Colour, Decoding, Pixels
+from apoint.data.locate import open_file, resolve_all
+from apoint.data.pixels import Colour, Decoding, Pixels, Side
 from apoint.data.shard_index import Label, Shard, index_shard
 from apoint.data.stored import Names, StoredImages, digest_of, thread_count
-from apoint.data.tars import pread_all, shown
+from apoint.data.tars import pread_all
 from apoint.errors import UsageError
+from apoint.opening import shown
 from apoint.registry import register
-from apoint.settings import Count
 
 _PARTS = {
     "train": "train",
@@ -79,15 +79,9 @@ class ShardImages:
 
     def _content(self, place: int) -> bytes:
         number, count = int(self.shards[place]), int(self.sizes[place])
-        try:
-            file = os.open(self.paths[number], os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            try:
-                now = os.fstat(file)
-                content = pread_all(file, count, int(self.offsets[place]))
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise UsageError(f"{self.name(place)}: the shard cannot be read ({error.strerror})") from None
+        with open_file(Path(self.paths[number])) as stream:
+            now = os.fstat(stream.fileno())
+            content = pread_all(stream.fileno(), count, int(self.offsets[place]))
         if (now.st_size, now.st_mtime_ns) != self.stamps[number] or len(content) < count:
             raise UsageError(
                 f"{self.name(place)}: the shard has changed since its headers were read; start again, and do "
@@ -120,7 +114,7 @@ def _parts(path: str, test_path: str | None, root: Path | None) -> dict[str, lis
     elif "test" not in parts and "validation" in parts:
         parts["test"] = parts.pop("validation")
     for file in (file for files in parts.values() for file in files):
-        if not file.is_file():
+        if file.is_dir():
             raise UsageError(f"{file}: expected a tar file, this is a folder; name its shards: {file}/*.tar")
     return parts
 
@@ -221,7 +215,7 @@ def tar_shards(
     *,
     path: str,
     test_path: str | None = None,
-    size: Count | None = None,
+    size: Side | None = None,
     colour: Colour = "rgb",
     memory: Memory = "auto",
 ) -> Source:

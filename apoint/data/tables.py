@@ -1,18 +1,20 @@
-"""Tables from CSV and Parquet files: numbers in columns, one of them the target.
+"""Tables: numbers in columns, one of them the target; and their reader for CSV files.
 
-Both readers make a `Table`; from there on they are the same. What cannot be read is refused with the file,
+Every reader makes a `Table`; from there on they are the same. What cannot be read is refused with the file,
 the line and the column.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,8 @@ from pydantic import Field
 from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import resolve
+from apoint.data.locate import open_file, resolve
+from apoint.data.memory import refuse_too_large
 from apoint.errors import UsageError, suggestion
 from apoint.registry import register
 
@@ -88,8 +91,14 @@ def as_number(cell: Any) -> float | None:
             return None
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _short(cell: Any) -> str:
+    """A cell for a message, without the rest of a very long one."""
+    text = repr(cell)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.float64]:
@@ -102,10 +111,11 @@ def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.fl
         where, cell = table.where(row, column), cells[row]
         if values[row] is None:
             raise UsageError(
-                f"{where}: expected a number, got {cell!r}; correct it or leave the column out with ignore"
+                f"{where}: expected a number, got {_short(cell)}; correct it or leave the column out with "
+                "ignore"
             )
         if math.isinf(found[row]):
-            raise UsageError(f"{where}: a value must be finite, got {cell!r}; correct it")
+            raise UsageError(f"{where}: a value must be finite, got {_short(cell)}; correct it")
         if not allow_missing:
             raise UsageError(
                 f"{where}: the value is missing; fill it in, or, for a feature, set allow_missing to have it "
@@ -198,14 +208,27 @@ def read_csv(path: Path, delimiter: str | None, header: bool) -> Table:
     return _read_numbers(path, sign, header) or _read_cells(path, sign, header)
 
 
+def _text_of(path: Path) -> TextIO:
+    """The text of a CSV file that fits into memory: a number takes 8 bytes there, and at least two here."""
+    stream = open_file(path)
+    try:
+        refuse_too_large(4 * os.fstat(stream.fileno()).st_size, str(path))
+        return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    except BaseException:
+        stream.close()
+        raise
+
+
 def _read_numbers(path: Path, sign: str, header: bool) -> Table | None:
     """A file of finite numbers only, read fast and without a Python object per cell; None for any other."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy only warns of an empty file
-            with path.open(encoding="utf-8-sig", newline="") as stream:
+            with _text_of(path) as stream:
                 names = next(csv.reader(stream, delimiter=sign)) if header else []
                 values = np.loadtxt(stream, delimiter=sign, comments=None, quotechar='"', ndmin=2)
+    except UsageError:
+        raise
     except (ValueError, OSError, Warning, csv.Error, StopIteration):
         return None
     names = names or [str(column) for column in range(values.shape[1])]
@@ -221,7 +244,7 @@ def _read_cells(path: Path, sign: str, header: bool) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with _text_of(path) as stream:
             reader = csv.reader(stream, delimiter=sign, strict=True)
             for row in reader:
                 if row:
@@ -273,36 +296,6 @@ def _refuse_uneven(path: Path, rows: list[list[str]], lines: list[int]) -> None:
             )
 
 
-def read_parquet(path: Path) -> Table:
-    """A Parquet file as a table; needs pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UsageError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed; install it with "
-            "'pip install apoint[parquet]', or save the table as CSV"
-        ) from None
-    try:
-        table = pyarrow.parquet.ParquetFile(path).read()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise UsageError(f"{path}: not readable as Parquet ({reason}); name a whole Parquet file") from None
-    if not table.num_rows or not table.num_columns:
-        raise UsageError(f"{path}: the file is empty; it needs columns and rows of values")
-    columns = [_cells(column, pyarrow.types) for column in table.columns]
-    return Table(path, list(table.column_names), columns, range(1, table.num_rows + 1), "row")
-
-
-def _cells(column: Any, types: Any) -> Sequence[Any] | npt.NDArray[Any]:
-    """A column's cells; numbers as an array, with NaN where there is none."""
-    if types.is_integer(column.type) or types.is_floating(column.type):
-        array: npt.NDArray[Any] = column.to_numpy()
-        return array
-    cells: list[Any] = column.to_pylist()
-    return cells
-
-
 @register("dataset", "csv", origin="file", input="vector", task="classification or regression")
 def csv_file(
     root: Path | None = None,
@@ -337,37 +330,4 @@ def csv_file(
     """
     table = read_csv(resolve(path, root), delimiter, header)
     test = read_csv(resolve(test_path, root), delimiter, header) if test_path else None
-    return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)
-
-
-@register("dataset", "parquet", origin="file", input="vector", task="classification or regression")
-def parquet_file(
-    root: Path | None = None,
-    *,
-    path: str,
-    test_path: str | None = None,
-    target: str | int = -1,
-    task: TaskChoice = "auto",
-    ignore: tuple[str | int, ...] = (),
-    allow_missing: bool = False,
-) -> Source:
-    """A table from a Parquet file: one column is the target, the others are features.
-
-    As the dataset `csv`, with the types that the file states. Needs pyarrow, which is an optional part
-    (`pip install apoint[parquet]`).
-
-    Args:
-        path: The Parquet file.
-        test_path: A second file with the same columns to test on; without it a part is split off.
-        target: The column to predict, by name or by number from 0; negative numbers count from the end.
-        task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
-            20 different whole numbers, each twice on average.
-        ignore: Columns to leave out, by name or number.
-        allow_missing: Whether missing features are replaced by their column's mean in the training part;
-            without it they are refused.
-
-    Reference: Apache Parquet, parquet.apache.org.
-    """
-    table = read_parquet(resolve(path, root))
-    test = read_parquet(resolve(test_path, root)) if test_path else None
     return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from apoint.data.locate import open_file
 from apoint.errors import UsageError
+from apoint.opening import shown
 
 BLOCK = 512
 _WINDOW = 8 * BLOCK  # a small label, its header and the next header come with one read
@@ -39,10 +41,8 @@ class TarReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except OSError as error:
-            raise UsageError(f"{path}: the shard cannot be opened ({error.strerror})") from None
+        self._stream = open_file(path)
+        self._file = self._stream.fileno()
         found = os.fstat(self._file)
         self.size, self.mtime_ns = found.st_size, found.st_mtime_ns
         self._start, self._window = 0, b""
@@ -51,7 +51,7 @@ class TarReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+        self._stream.close()
 
     def read(self, offset: int, count: int) -> bytes:
         """Bytes of the file; fewer than `count` at its end."""
@@ -176,11 +176,3 @@ def _pax(content: bytes) -> dict[str, str]:
         elif key.startswith(b"GNU.sparse"):
             found["GNU.sparse"] = "yes"
     return found
-
-
-def shown(name: str) -> str:
-    """A name from a file as it may stand in a message: what cannot be printed is spelled out."""
-    short = name if len(name) <= 200 else f"{name[:200]}…"
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in short
-    )

@@ -6,16 +6,21 @@ a million characters takes eight megabytes whatever the context.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from apoint.data.core import Facts, Source, Split
-from apoint.data.locate import resolve
+from apoint.data.locate import open_file, resolve
+from apoint.data.memory import refuse_too_large
 from apoint.errors import UsageError
 from apoint.registry import register
 from apoint.settings import Count
+
+_BYTES_OF_A_CHARACTER = 16
+"""A character in memory: its code, its number, and what finding the vocabulary takes."""
 
 
 def encode(text: str) -> tuple[torch.Tensor, tuple[str, ...]]:
@@ -76,17 +81,21 @@ def text_file(
     """
     file = resolve(path, root)
     try:
-        text = file.read_text(encoding=encoding)
-    except UnicodeDecodeError as error:
+        with open_file(file) as stream:
+            refuse_too_large(_BYTES_OF_A_CHARACTER * os.fstat(stream.fileno()).st_size, str(file))
+            text = stream.read().decode(encoding)
+    except UsageError:
+        raise
+    except UnicodeError as error:
+        place = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else "the file"
         raise UsageError(
-            f"{file}: byte {error.start} is not {encoding} text; save the file as {encoding} or set encoding"
+            f"{file}: {place} is not {encoding} text; save the file as {encoding} or set encoding"
         ) from None
     except LookupError:
         raise UsageError(
             f"dataset 'text': encoding must be a name Python knows, such as utf-8, got {encoding!r}"
         ) from None
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror}); name a readable text file") from None
     if not text:
         raise UsageError(f"{file}: the file is empty; bring a text")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return windows(text, context, stride, str(file))

@@ -15,12 +15,14 @@ from pydantic import Field
 from torch import Tensor
 
 from apoint.data.core import Facts, Source, Split
+from apoint.data.memory import Amount, refuse_too_large
 from apoint.data.streams import generator
 from apoint.registry import register
-from apoint.settings import Count, NonNegative, Positive, WholeNumber
+from apoint.settings import NonNegative, NotTruth, Positive, WholeNumber
 
-SampleCount = Annotated[int, Field(ge=10)]
-ClassCount = Annotated[int, Field(ge=2)]
+SampleCount = Annotated[int, Field(ge=10, le=10_000_000)]
+ClassCount = Annotated[int, Field(ge=2, le=1000)]
+UnitCount = Annotated[int, NotTruth, Field(ge=0, le=10_000_000)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -193,9 +195,9 @@ def make_teacher(
 def teacher(
     *,
     num_samples: SampleCount = 1000,
-    num_features: Count = 20,
-    num_targets: Count = 1,
-    width: WholeNumber = 0,
+    num_features: Amount = 20,
+    num_targets: Amount = 1,
+    width: UnitCount = 0,
     activation: Literal["relu", "tanh"] = "relu",
     noise: NonNegative = 0.1,
     seed: WholeNumber = 0,
@@ -220,6 +222,9 @@ def teacher(
     Reference: H. S. Seung, H. Sompolinsky, N. Tishby, «Statistical mechanics of learning from examples»,
     Physical Review A 45, 1992.
     """
+    weights = (num_features + num_targets) * width if width else num_features * num_targets
+    numbers = num_samples * (num_features + num_targets + width) + weights
+    refuse_too_large(8 * numbers, "dataset 'teacher'")
     truth = make_teacher(
         num_features=num_features, num_targets=num_targets, width=width, activation=activation, seed=seed
     )

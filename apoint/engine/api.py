@@ -180,20 +180,7 @@ class Session:
         if self.earlier_key:
             return RunWriter.open(self.folder)
         texts = self.document.text, with_origins(self.recipe, self.document)
-        try:
-            return RunWriter.create(self.folder, *texts, environment.describe(self.recipe.name, key, notes))
-        except UsageError:
-            self._refuse_second_trainer()
-            raise
-
-    def _refuse_second_trainer(self) -> None:
-        """Say who trains a run that was begun since we looked."""
-        if (self.folder / "env.json").exists() and Run(self.folder).state == "running":
-            status = Run(self.folder).status
-            raise UsageError(
-                f"{self.folder} is being trained now by process {status.get('pid')} on {status.get('host')}; "
-                "wait until it ends, or stop it first"
-            ) from None
+        return RunWriter.create(self.folder, *texts, environment.describe(self.recipe.name, key, notes))
 
     def _train(
         self, replica: Replica, key: dict[str, Any], differing: list[str], watch: Callable[[Moment], None]

@@ -40,6 +40,7 @@ DECIDES: dict[str, bool] = {
     "apoint.engine.cost": False,  # estimates of time and memory
     "apoint.engine.deciding": False,  # what it leaves out or takes in changes the hash by itself
     "apoint.engine.signals": False,  # when to stop; going on gives the same bits
+    "apoint.engine.failures": False,  # what an exception means
     "apoint.engine.fleet.*": False,  # who trains what, and when
     # What is measured on the way: readings are part of a run's record.
     "apoint.probes.*": True,
@@ -49,6 +50,7 @@ DECIDES: dict[str, bool] = {
     "apoint": False,
     "apoint.child": False,
     "apoint.errors": False,
+    "apoint.opening": False,
     "apoint.store.*": False,
 }
 

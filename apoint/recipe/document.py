@@ -1,14 +1,16 @@
 """Reading a recipe's text: YAML with the line of every value, and `key=value` overrides on top.
 
-A recipe is data. The reader builds plain values from YAML's nodes and runs no constructor, refuses
-tags, anchors and duplicate keys, and follows YAML 1.2, so that `1e-3` is a number and `no` a word.
-Each value remembers where it came from, which is what error messages and `--print-recipe` show.
+A recipe is data. The reader builds plain values from YAML's nodes and runs no constructor. It refuses tags,
+anchors, aliases, merge keys and duplicate keys, and limits depth and number of the values, so that no text
+can keep it busy for long. It follows YAML 1.2: `1e-3` is a number and `no` a word. Each value remembers where
+it came from, which is what error messages and `--print-recipe` show.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +19,18 @@ from typing import Any
 
 import yaml
 
-from apoint.errors import UsageError, nearest
+from apoint.errors import StorageError, UsageError, nearest, one_line
+from apoint.opening import open_regular, shown
 
 Place = tuple[str | int, ...]
 MAX_BYTES = 1 << 20
+MOST_VALUES = 20_000
+MOST_LEVELS = 50
+MOST_DIGITS = 300
+"""A whole number of more digits is beyond any float."""
+MOST_OF_A_PATH = 500
+_NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
+_POSITION = re.compile(r"[0-9]{1,9}")
 _INTEGER = re.compile(r"^[-+]?[0-9]+$")
 _NUMBER = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 _WORDS: dict[str, Any] = {
@@ -60,7 +70,11 @@ class Document:
         """A copy with dotted changes applied, such as `{"optimizer.lr": 3e-4}`."""
         changed = Document(copy.deepcopy(self.values), dict(self.origins), self.text, self.name, self.folder)
         for key, value in changes.items():
-            place = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+            if len(key) > MOST_OF_A_PATH:
+                raise UsageError(
+                    f"override {key[:40]!r}… has a path of more than {MOST_OF_A_PATH} characters"
+                )
+            place = tuple(int(part) if _POSITION.fullmatch(part) else part for part in key.split("."))
             if not all(str(part) for part in place):
                 raise UsageError(
                     f"override {key!r} has an empty part; write a path such as optimizer.lr=3e-4"
@@ -119,17 +133,21 @@ def read_document(path: str | Path) -> Document:
     """A recipe file as a document, or one sentence that says why not."""
     file = Path(path)
     try:
-        raw = file.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"there is no recipe file {str(path)!r}{_nearest_file(file)}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read the recipe {str(path)!r}: {error.strerror}") from None
+        with open_regular(file) as stream:
+            raw = stream.read(MAX_BYTES + 1)
+            size = os.fstat(stream.fileno()).st_size
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise UsageError(f"there is no recipe file {shown(path)!r}{_nearest_file(file)}") from None
+        raise UsageError(f"cannot read the recipe: {error}") from None
     if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path} has {len(raw)} bytes; a recipe has at most {MAX_BYTES}")
+        raise UsageError(f"{shown(path)} has {size} bytes; a recipe has at most {MAX_BYTES}")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8") from None
+        raise UsageError(
+            f"{shown(path)}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8"
+        ) from None
     return document_from_text(text, str(path), file.resolve().parent)
 
 
@@ -146,7 +164,7 @@ def document_from_text(text: str, name: str = "recipe", folder: Path | None = No
     parsed = parse_yaml(text, name)
     if not isinstance(parsed.content, dict):
         raise UsageError(f"{name}: a recipe is a mapping of names to values, such as 'batch_size: 64'")
-    origins = {place: f"{name}:{line}" for place, line in parsed.lines.items()}
+    origins = {place: f"{one_line(name)}:{line}" for place, line in parsed.lines.items()}
     return Document(parsed.content, origins, text, name, folder or Path.cwd())
 
 
@@ -159,34 +177,65 @@ class Parsed:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's composer with anchors refused; only its nodes are used, never its constructors."""
+    """YAML's composer for plain data only; its nodes are used, never its constructors."""
+
+    levels = values = 0
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.document = name
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not allowed in a recipe", problem_mark=mark
-            )
-        return super().compose_node(parent, index)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        self.values += 1
+        self._refuse(event)
+        self.levels += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.levels -= 1
+
+    def _refuse(self, event: yaml.Event) -> None:
+        problem, tag = None, getattr(event, "tag", None)
+        if getattr(event, "anchor", None) is not None:
+            problem = "anchors (&name) and aliases (*name) are not allowed in a recipe"
+        elif tag is not None:
+            problem = f"the tag {tag[:100]!r} is not allowed; a recipe is plain data"
+        elif self.levels >= MOST_LEVELS:
+            problem = f"nested too deeply for a recipe; at most {MOST_LEVELS} levels are read"
+        elif self.values > MOST_VALUES:
+            problem = f"too many values for a recipe; at most {MOST_VALUES} are read"
+        if problem is not None:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise UsageError(f"{self.document}:{line}: {problem}")
 
 
 def parse_yaml(text: str, name: str) -> Parsed:
     """YAML text as plain values with line numbers."""
+    name = one_line(name)
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, name)
         try:
             node = loader.get_single_node()
         finally:
             loader.dispose()
-        lines: dict[Place, int] = {}
-        return Parsed(_value(node, (), lines, name) if node else None, lines)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        sign = f"U+{ord(text[error.position]):04X}"
+        raise UsageError(f"{name}:{line}: the character {sign} is not allowed in a recipe") from None
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{name}: not valid YAML: {str(error).splitlines()[0]}") from None
-    except RecursionError:
-        raise UsageError(f"{name}: nested too deeply for a recipe") from None
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = error.problem or error.context
+        raise UsageError(f"{name}:{line}: not valid YAML: {one_line(problem)}") from None
+    except UsageError:
+        raise
+    except (
+        ValueError,
+        OverflowError,
+    ):  # PyYAML turns an escape such as \\UFFFFFFFF into a character unchecked
+        raise UsageError(f"{name}:{loader.line + 1}: not valid YAML: an escape of no character") from None
+    lines: dict[Place, int] = {}
+    return Parsed(_value(node, (), lines, name) if node else None, lines)
 
 
 def _value(node: yaml.Node, place: Place, lines: dict[Place, int], name: str) -> Any:
@@ -194,7 +243,6 @@ def _value(node: yaml.Node, place: Place, lines: dict[Place, int], name: str) ->
     lines[place] = line
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, f"{name}:{line}")
-    _refuse_tag(node, f"{name}:{line}")
     if isinstance(node, yaml.SequenceNode):
         return [_value(item, (*place, position), lines, name) for position, item in enumerate(node.value)]
     found: dict[str, Any] = {}
@@ -203,8 +251,11 @@ def _value(node: yaml.Node, place: Place, lines: dict[Place, int], name: str) ->
         here = f"{name}:{key_node.start_mark.line + 1}"
         if key is None:
             raise UsageError(f"{here}: a key must be a plain word")
+        _refuse_text(key, here)
+        if key == "<<" and key_node.style is None:
+            raise UsageError(f"{here}: merge keys (<<) are not allowed in a recipe; write the values out")
         if key in found:
-            raise UsageError(f"{here}: {key!r} is written twice; keep one")
+            raise UsageError(f"{here}: {key[:100]!r} is written twice; keep one")
         found[key] = _value(value_node, (*place, key), lines, name)
         lines[(*place, key)] = key_node.start_mark.line + 1
     return found
@@ -212,18 +263,21 @@ def _value(node: yaml.Node, place: Place, lines: dict[Place, int], name: str) ->
 
 def _scalar(node: yaml.ScalarNode, where: str) -> Any:
     text: str = node.value
+    _refuse_text(text, where)
     if node.style in ("'", '"', "|", ">"):
         return text
-    _refuse_tag(node, where)
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.match(text):
+        if len(text) > MOST_DIGITS:
+            raise UsageError(
+                f"{where}: a number of {len(text)} digits is too long; write at most {MOST_DIGITS}"
+            )
         return int(text)
     return float(text) if _NUMBER.match(text) else text
 
 
-def _refuse_tag(node: yaml.Node, where: str) -> None:
-    if node.tag and not node.tag.startswith("tag:yaml.org,2002:"):
-        raise UsageError(f"{where}: the tag {node.tag!r} is not allowed; a recipe is plain data")
-    if node.tag and node.tag.startswith("tag:yaml.org,2002:python"):
-        raise UsageError(f"{where}: the tag {node.tag!r} is not allowed; a recipe is plain data")
+def _refuse_text(text: str, where: str) -> None:
+    """NUL, which no file name can hold, and halves of surrogate pairs, which no file can: both by escapes."""
+    if _NO_TEXT.search(text):
+        raise UsageError(f"{where}: the text holds a NUL or half a surrogate pair; remove the escape")

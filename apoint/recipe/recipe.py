@@ -335,7 +335,7 @@ def load_recipe(
     try:
         return Recipe(**document.values), document
     except ValidationError as error:
-        raise UsageError(_located(error, document)) from None
+        raise UsageError(_shortened(_located(error, document))) from None
 
 
 def _as_document(source: str | Path | Mapping[str, Any] | Document | Recipe) -> Document:
@@ -344,10 +344,24 @@ def _as_document(source: str | Path | Mapping[str, Any] | Document | Recipe) -> 
     if isinstance(source, Recipe):
         return document_from_text(json.dumps(source.model_dump(mode="json"), indent=1), source.name)
     if isinstance(source, Mapping):
-        return document_from_text(json.dumps(dict(source), indent=1), "recipe")
+        return document_from_text(_as_json(source), "recipe")
     if not isinstance(source, str | Path):
         raise UsageError(f"a recipe is a file name or a mapping, got {source!r}")
     return read_document(source)
+
+
+def _shortened(sentence: str, most: int = 800) -> str:
+    """A sentence that repeats a very long value, without the middle of it."""
+    return sentence if len(sentence) <= most else f"{sentence[: most // 2]}…{sentence[-most // 2 :]}"
+
+
+def _as_json(values: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(values), indent=1)
+    except (TypeError, ValueError, RecursionError) as error:  # an object, a number of 5,000 digits, a loop
+        raise UsageError(
+            f"a recipe holds plain values only ({error}); use numbers, texts, lists, mappings"
+        ) from None
 
 
 def _located(error: ValidationError, document: Document) -> str:

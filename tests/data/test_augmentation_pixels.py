@@ -16,12 +16,13 @@ from torch import Tensor
 from apoint.data.augmentation import affine, colour_jitter, crop, cut_out, flip, noise, signal_shift
 from apoint.data.augmentation_colour import change_brightness, change_contrast, change_saturation, turn_hue
 from apoint.data.augmentation_common import box_mask, centred, soft_targets, whole_numbers
-from apoint.data.augmentation_geometry import crop_padded, flip_chosen, transform_images
+from apoint.data.augmentation_geometry import Edges, crop_padded, flip_chosen, transform_images
 from apoint.data.augmentation_mixing import holes_mask
 from apoint.data.augmentation_noise import normal_noise
 from apoint.data.augmentation_signals import shift_signals
 from apoint.data.streams import Draw, key
 from apoint.errors import UsageError
+from apoint.registry import registry
 
 LABELS = torch.zeros(64, dtype=torch.int64)
 
@@ -150,11 +151,17 @@ def test_every_offset_of_a_crop_occurs_equally_often() -> None:
     assert stats.chisquare(places[1:4, 1:4].flatten().numpy()).pvalue > 1e-4
 
 
-def test_a_reflection_larger_than_the_image_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"padding must be less than the image's side .* got 12 for images of 12×12"
-    ):
-        crop(padding=12, edges="reflect")(images(), LABELS, draw_for(), 10)
+@pytest.mark.parametrize(("edges", "most"), [("reflect", 11), ("zeros", 12)])
+def test_padding_larger_than_the_image_is_refused(edges: Edges, most: int) -> None:
+    assert crop(padding=most, edges=edges)(images(), LABELS, draw_for(), 10)[0].shape == images().shape
+    with pytest.raises(UsageError, match=f"padding must be at most {most} .* 12×12, got {most + 1}"):
+        crop(padding=most + 1, edges=edges)(images(), LABELS, draw_for(), 10)
+
+
+@pytest.mark.parametrize("padding", [4097, 10**8, 2**62])
+def test_padding_that_would_fill_the_memory_is_refused_when_it_is_read(padding: int) -> None:
+    with pytest.raises(UsageError, match=f"padding must be at most 4096, got {padding}"):
+        registry("augmentation").build({"name": "crop", "padding": padding})
 
 
 # Affine

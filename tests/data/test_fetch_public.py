@@ -131,15 +131,15 @@ def test_a_server_that_hangs_up_or_breaks_off_is_asked_again(
     server.silences = 2
     get(server, tmp_path / "file")
     assert len(server.asked) == 3
-    honest = http.client.HTTPResponse.read
+    honest = http.client.HTTPResponse.read1
     resets = [ConnectionResetError("reset"), http.client.IncompleteRead(b"")]
 
-    def breaking(answer: http.client.HTTPResponse, amount: int | None = None) -> bytes:
+    def breaking(answer: http.client.HTTPResponse, amount: int = -1) -> bytes:
         if resets:
             raise resets.pop()
         return honest(answer, amount)
 
-    monkeypatch.setattr(http.client.HTTPResponse, "read", breaking)
+    monkeypatch.setattr(http.client.HTTPResponse, "read1", breaking)
     get(server, tmp_path / "other")
     assert (tmp_path / "other").read_bytes() == CONTENT
     assert len(server.asked) == 6
@@ -345,6 +345,7 @@ def test_only_the_named_members_come_out(tmp_path: Path) -> None:
     extract(tmp_path / "a.tgz", {"in/good": 4}, base)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
         "a.tgz",
+        "base/in/SHA256SUMS",
         "base/in/good",
     ]
     assert (base / "in" / "good").read_bytes() == b"good"
@@ -376,6 +377,7 @@ def test_fetch_brings_an_archive_and_leaves_only_its_members(
     assert apoint.data.fetch("set", tmp_path) == tmp_path / "set"
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         "set",
+        "set/SHA256SUMS",
         "set/test.bin",
         "set/train.bin",
     ]
@@ -384,8 +386,12 @@ def test_fetch_brings_an_archive_and_leaves_only_its_members(
     (tmp_path / "set" / "train.bin").write_bytes(b"cut")
     apoint.data.fetch("set", tmp_path)
     assert len(server.asked) == 2
+    (tmp_path / "set" / "train.bin").write_bytes(b"trbin")
+    apoint.data.fetch("set", tmp_path)
+    assert len(server.asked) == 3, "a changed byte is noticed, too"
+    assert (tmp_path / "set" / "train.bin").read_bytes() == b"train"
     apoint.data.fetch("set", tmp_path, force=True)
-    assert len(server.asked) == 3
+    assert len(server.asked) == 4
 
 
 def test_fetch_replaces_a_damaged_file_and_uses_the_chosen_folder(

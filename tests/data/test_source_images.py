@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import apoint.data
-from apoint.data import cifar, idx, locate
+from apoint.data import cifar, idx, locate, sums
 from apoint.errors import UsageError
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -258,6 +258,24 @@ def test_damaged_cifar_files_are_named(cifar_files: Path) -> None:
         UsageError, match=r"data_batch_4\.bin: labels must be below 10, found 11; the file is damaged"
     ):
         apoint.data.load("cifar-10", root=cifar_files)
+
+
+def test_a_changed_label_in_a_fetched_file_is_refused(cifar_files: Path) -> None:
+    """Files that came out of a fetched archive have their hashes beside them."""
+    folder = cifar_files / "cifar-10-batches-bin"
+    right = apoint.data.load("cifar-10", root=cifar_files).fingerprint
+    sums.write_sums(folder, {path.name: sums.digest_of_file(path) for path in folder.iterdir()})
+    assert apoint.data.load("cifar-10", root=cifar_files).fingerprint == right
+    path, noted = folder / "data_batch_4.bin", folder / "SHA256SUMS"
+    content, text = path.read_bytes(), noted.read_text()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(UsageError, match=r"data_batch_4\.bin: the file is not the one that was fetched"):
+        apoint.data.load("cifar-10", root=cifar_files)
+    path.write_bytes(content)
+    for changed in (text.replace("data_batch_4", "data_batch_x"), text.replace("a", "b", 1), ""):
+        noted.write_text(changed)
+        with pytest.raises(UsageError, match="the file is not the one that was fetched"):
+            apoint.data.load("cifar-10", root=cifar_files)
 
 
 def test_published_record_counts_are_the_real_ones() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import random
 import tarfile
@@ -18,7 +17,7 @@ from PIL import Image
 import apoint.data
 from apoint.data import locate, shard_index, shards, tars
 from apoint.data.loading import Kept, keeping
-from apoint.data.shard_index import index_shard, read_shard
+from apoint.data.shard_index import read_shard
 from apoint.data.stored import StoredImages
 from apoint.data.tars import TarReader
 from apoint.engine import checkpoint, train
@@ -222,25 +221,6 @@ def test_headers_are_read_once(shard_folder: Path, cache: Path, monkeypatch: pyt
         file.write_text(file.read_text()[:-20])
     assert len(load(shard_folder).train) == 47, "a cut-off cache is not believed"
     assert len(read) == 10
-
-
-def test_a_cache_that_makes_no_sense_is_not_believed(shard_folder: Path, cache: Path) -> None:
-    path = shard_folder / "set-train-000000.tar"
-    right = index_shard(path)
-    (place,) = cache.iterdir()
-    content = json.loads(place.read_text())
-    for change in (
-        {"offsets": [10**12] * 16},
-        {"offsets": ["0"] * 16},
-        {"names": right.names[1:]},
-        {"labels": None},
-        {"labels": [None] * 16},
-        {"more": 1},
-    ):
-        place.write_text(json.dumps({**content, "shard": {**content["shard"], **change}}))
-        assert index_shard(path) == right
-    place.write_text(json.dumps({**content, "version": 0}))
-    assert index_shard(path) == right
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(
@@ -470,7 +450,7 @@ def test_a_shard_that_changes_while_it_is_used_is_named(shard_folder: Path) -> N
     ):
         data.train.inputs[:4].to("cpu")
     path.unlink()
-    with pytest.raises(UsageError, match=r"000\.jpg: the shard cannot be read \(No such file"):
+    with pytest.raises(UsageError, match=r"\.tar cannot be opened: No such file"):
         data.train.inputs[:4].to("cpu")
 
 

@@ -13,7 +13,7 @@ import torch
 from sklearn.datasets import load_iris
 
 import apoint.data
-from apoint.data import tables
+from apoint.data import parquet, tables
 from apoint.data.core import Source
 from apoint.errors import UsageError
 
@@ -243,7 +243,7 @@ def test_what_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"a,y\n1,\xff\xfe\n")
     with pytest.raises(UsageError, match=r"table\.csv: byte 6 is not UTF-8 text; save the file as UTF-8"):
         apoint.data.load(str(tmp_path / "table.csv"))
-    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\); name a readable CSV file"):
+    with pytest.raises(UsageError, match=r"is a folder; a regular file is needed"):
         apoint.data.load({"name": "csv", "path": str(tmp_path)})
 
 
@@ -271,19 +271,19 @@ def write_parquet(path: Path, **columns: Any) -> None:
 
 def test_parquet_reads_what_was_written(tmp_path: Path) -> None:
     write_parquet(tmp_path / "t.parquet", a=[1, 2, 3, 4], b=[0.5, 1.5, None, 2.5], y=["u", "v", "u", "v"])
-    source = tables.parquet_file(tmp_path, path="t.parquet", allow_missing=True)
+    source = parquet.parquet_file(tmp_path, path="t.parquet", allow_missing=True)
     assert source.facts.class_names == ("u", "v")
     assert source.train.inputs[:, 0].tolist() == [1, 2, 3, 4]
     assert math.isnan(source.train.inputs[2, 1])
     with pytest.raises(UsageError, match=r"t\.parquet, row 3, column 'b': the value is missing"):
-        tables.parquet_file(tmp_path, path="t.parquet")
+        parquet.parquet_file(tmp_path, path="t.parquet")
     with pytest.raises(UsageError, match=r"t\.parquet, row 1, column 'y': expected a number, got 'u'"):
-        tables.parquet_file(tmp_path, path="t.parquet", target="a", allow_missing=True)
+        parquet.parquet_file(tmp_path, path="t.parquet", target="a", allow_missing=True)
 
 
 def test_parquet_truth_values_are_classes(tmp_path: Path) -> None:
     write_parquet(tmp_path / "t.parquet", a=[True, False, True], y=[True, False, False])
-    source = tables.parquet_file(tmp_path, path="t.parquet")
+    source = parquet.parquet_file(tmp_path, path="t.parquet")
     assert source.facts.class_names == ("False", "True")
     assert source.train.targets.tolist() == [1, 0, 0]
     assert source.train.inputs.flatten().tolist() == [1, 0, 1]
