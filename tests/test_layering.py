@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "apoint"
-GROUND = ["errors", "opening", "units", "settings", "registry", "checking"]
+GROUND = ["errors", "opening", "plain_yaml", "units", "settings", "registry", "checking"]
 MAY_IMPORT: dict[str, list[str]] = {
     "child": [],
     "errors": [],
     "opening": ["errors"],
+    "plain_yaml": ["errors"],
     "units": ["errors"],
     "settings": ["errors", "units"],
     "registry": ["errors", "checking"],

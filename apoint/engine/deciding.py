@@ -13,6 +13,7 @@ from __future__ import annotations
 
 DECIDES: dict[str, bool] = {
     # What a recipe says and means: lengths in steps, settings and their defaults, ingredients by name.
+    "apoint.plain_yaml": True,
     "apoint.units": True,
     "apoint.settings": True,
     "apoint.checking": True,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from apoint.recipe.document import _NUMBER, _WORDS, Document, Place
+from apoint.plain_yaml import NUMBER, WORDS, Place
+from apoint.recipe.document import Document
 from apoint.recipe.recipe import Recipe
 
 _PLAIN = re.compile(r"^[A-Za-z_./][A-Za-z0-9_./ -]*$")
@@ -78,10 +79,7 @@ def _inline(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_inline(item)}" for key, item in value.items()) + "}"
     if isinstance(value, str):
         bare = (
-            _PLAIN.match(value)
-            and value not in _WORDS
-            and not _NUMBER.match(value)
-            and value == value.strip()
+            _PLAIN.match(value) and value not in WORDS and not NUMBER.match(value) and value == value.strip()
         )
         return value if bare else json.dumps(value, ensure_ascii=False)
     if value is None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from apoint.checking import describe, is_schedulable, named_ingredient, settings_model
 from apoint.errors import UsageError, suggestion
-from apoint.recipe.document import Place
+from apoint.plain_yaml import Place
 from apoint.registry import Ingredient, registry
 from apoint.units import Duration
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
+from apoint import plain_yaml
 from apoint.errors import DamagedError, StorageError, UsageError
 from apoint.opening import open_regular, shown
 from apoint.store.faults import storage_errors
@@ -113,10 +114,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The mapping in some YAML."""
-    from apoint.recipe.document import parse_yaml as strict
-
     try:
-        value = strict(text, shown(path)).content
+        value = plain_yaml.parse_yaml(text, shown(path)).content
     except (UsageError, ValueError) as error:
         raise DamagedError(f"cannot read {shown(path)}: {error}") from None
     if not isinstance(value, dict):
