@@ -168,49 +168,43 @@ class Left:
 
 
 class Child:
-    """A function in a forked process; both streams are caught.
+    """A function in a forked process; what it prints and returns comes through pipes.
 
     Args:
         work: What to do. An error with an `exit_code` ends the process with it, any other with 70.
-        folder: Where its output is kept.
+        folder: Where it stands.
     """
 
     def __init__(self, work: Callable[[], Any], folder: Path) -> None:
-        self._file = folder / f"output-{os.getpid()}-{time.monotonic_ns()}"
+        text, value = os.pipe(), os.pipe()
         self._code: int | None = None
+        self._heard = {text[0]: b"", value[0]: b""}
+        self._text_pipe, self._value_pipe = text[0], value[0]
         self.pid = os.fork()
         if self.pid == 0:
-            self._live(work)
+            os.chdir(folder)
+            _live(work, text[1], value[1])
+        for ours, theirs in (text, value):
+            os.close(theirs)
+            os.set_blocking(ours, False)
 
-    def _live(self, work: Callable[[], Any]) -> None:
-        code = 70
-        try:
-            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(handle, 1)
-            os.dup2(handle, 2)
-            sys.stdout, sys.stderr = (os.fdopen(os.dup(number), "w") for number in (1, 2))
-            value = work()
-            code = 0
-            if value is not None:
-                self._file.with_suffix(".json").write_text(json.dumps(value))
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-        except BaseException as error:
-            code = getattr(error, "exit_code", 70)
-            if code == 70:
-                traceback.print_exc()
-            else:
-                print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        finally:
-            with contextlib.suppress(BaseException):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+    def _listen(self) -> None:
+        for pipe in self._heard:
+            with contextlib.suppress(BlockingIOError):
+                while chunk := os.read(pipe, 65536):
+                    self._heard[pipe] += chunk
+
+    @property
+    def text(self) -> str:
+        """What it has printed so far."""
+        self._listen()
+        return self._heard[self._text_pipe].decode(errors="replace")
 
     @property
     def ended(self) -> bool:
         """Whether it has ended; does not wait."""
         if self._code is None:
+            self._listen()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)
@@ -229,15 +223,37 @@ class Child:
         while not self.ended:
             if time.monotonic() > deadline:
                 self.kill()
-                raise Failure(f"a process hangs: no end after {seconds:g} s; it had printed {self._text()!r}")
+                raise Failure(f"a process hangs: no end after {seconds:g} s; it had printed {self.text!r}")
             time.sleep(0.002)
-        result = self._file.with_suffix(".json")
-        value = json.loads(result.read_text()) if result.exists() else None
         assert self._code is not None
-        return Left(self._code, self._text(), value)
+        text, value = self.text, self._heard[self._value_pipe]
+        return Left(self._code, text, json.loads(value) if value else None)
 
-    def _text(self) -> str:
-        return self._file.read_text(errors="replace") if self._file.exists() else ""
+
+def _live(work: Callable[[], Any], text: int, pipe: int) -> None:
+    """The life of a child: it never returns."""
+    code = 70
+    try:
+        os.dup2(text, 1)
+        os.dup2(text, 2)
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(number), "w") for number in (1, 2))
+        value = work()
+        code = 0
+        if value is not None:
+            os.write(pipe, json.dumps(value).encode())
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException as error:
+        code = getattr(error, "exit_code", 70)
+        if code == 70:
+            traceback.print_exc()
+        else:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def in_child(work: Callable[[], Any], folder: Path, seconds: float = 90) -> Left:

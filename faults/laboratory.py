@@ -15,7 +15,18 @@ from faults.breaking import Child, Left, in_child
 from faults.group import Place, check
 from tests.engine.harness import RECIPES, difference, outcome
 
-__all__ = ["CADENCE", "SHORT", "TINY", "cli", "difference", "outcome", "start_cli", "stop_at", "training"]
+__all__ = [
+    "CADENCE",
+    "RECIPES",
+    "SHORT",
+    "TINY",
+    "cli",
+    "difference",
+    "outcome",
+    "start_cli",
+    "stop_at",
+    "training",
+]
 
 STEPS = 26
 SHORT: dict[str, dict[str, Any]] = {  # the recipes that resume exactly, cut to a third of a second
@@ -25,6 +36,13 @@ SHORT: dict[str, dict[str, Any]] = {  # the recipes that resume exactly, cut to 
         "steps": STEPS,
     }
     for name, recipe in RECIPES.items()
+}
+SHORT["stuck"] = {  # it does not improve, so that its patience runs out
+    **SHORT["mlp-dropout"],
+    "data": {**SHORT["mlp-dropout"]["data"], "validation": 0.2},
+    "optimizer": {"name": "sgd", "lr": 1e-12},
+    "early_stop": {"metric": "validation_accuracy", "patience": 50},
+    "steps": STEPS,
 }
 CADENCE = {"checkpoint_every": "3 steps", "log_every": "5 steps"}  # saved amid the sums that are logged
 TINY: dict[str, Any] = {

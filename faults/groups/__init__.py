@@ -1,5 +1,5 @@
 """The groups; importing this makes them all known."""
 
-from faults.groups import checkpoints, resume
+from faults.groups import checkpoints, resume, status, store
 
-__all__ = ["checkpoints", "resume"]
+__all__ = ["checkpoints", "resume", "status", "store"]

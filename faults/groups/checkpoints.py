@@ -142,7 +142,6 @@ def broken_call(place: Place, operation: str, fault: str, position: int) -> None
         left.expect(1)
         cause = {"ENOSPC": "disk is full", "EIO": "input/output error", "EDQUOT": "quota"}[fault]
         check(cause in left.text and str(run) in left.text, f"the error does not name them: {left.text}")
-        check_newest(run, OLD)
     _, said = check_newest(run, OLD, NEW)
     check(not said, f"a checkpoint was damaged: {said}")
     check_next_save(run)

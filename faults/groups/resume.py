@@ -18,6 +18,7 @@ from apoint.store import Run
 from faults.breaking import in_child
 from faults.group import Failure, Place, check, draws, group
 from faults.laboratory import (
+    RECIPES,
     SHORT,
     STEPS,
     difference,
@@ -43,7 +44,7 @@ def folder_of(root: Path) -> Path:
     "R1",
     "stop before each of 24 steps, by SIGINT, SIGTERM, SIGKILL or an error, and resume; three recipes",
     f"right exit code and state; {SAME_BITS}",
-    itertools.product(SHORT, range(1, 25), CODES),
+    itertools.product(RECIPES, range(1, 25), CODES),
     prepare=unbroken_runs,
 )
 def stopped_once(place: Place, name: str, step: int, way: str) -> None:
@@ -60,7 +61,7 @@ def stopped_once(place: Place, name: str, step: int, way: str) -> None:
     "chains of two to five stops within one epoch, by random ways",
     SAME_BITS,
     [(name, length, draw) for name, length, draw in zip(
-        itertools.cycle(SHORT), itertools.cycle((2, 3, 4, 5)), draws("R2", 40), strict=False)],
+        itertools.cycle(RECIPES), itertools.cycle((2, 3, 4, 5)), draws("R2", 40), strict=False)],
     prepare=unbroken_runs,
 )  # fmt: skip
 def chained(place: Place, name: str, length: int, seed: int) -> None:
@@ -169,7 +170,7 @@ EDGES: dict[str, Callable[[], None]] = {
 )
 def stopped_at_an_edge(place: Place, edge: str) -> None:
     name, root = "mlp-dropout", place.folder / "runs"
-    expected = {"after the end": 0, "before the last step": 143}.get(edge, -9)
+    expected = 0 if edge in ("after the end", "before the last step") else -9
     in_child(training(SHORT[name], root, EDGES[edge]), place.folder).expect(expected)
     in_child(training(SHORT[name], root), place.folder).expect(0)
     same_end(place, name, root)
@@ -253,8 +254,8 @@ def _nudge(saved: checkpoint.Checkpoint) -> None:
 
 CNN, MLP, GPT = "cnn-batch-norm-augmentation", "mlp-dropout", "transformer-accumulation-average"
 MUTANTS: dict[str, tuple[str, Callable[[], None]]] = {
-    "first moments": (MLP, _zero("optimizer", "m/")),
-    "second moments": (MLP, _zero("optimizer", "v/")),
+    "first moments": (MLP, _zero("optimizer", "average/")),
+    "second moments": (MLP, _zero("optimizer", "square/")),
     "momentum": (CNN, _zero("optimizer")),
     "running statistics": (CNN, _zero("model", "running_mean")),
     "average": (GPT, _zero("average")),
@@ -262,8 +263,8 @@ MUTANTS: dict[str, tuple[str, Callable[[], None]]] = {
     "step off by one": (MLP, _progress(step=10)),
     "sum of losses": (MLP, _progress(loss_sum=0.0)),
     "count of losses": (MLP, _progress(loss_count=0, loss_sum=0.0)),
-    "best value": (CNN, _progress(best=None)),
-    "patience": (CNN, _progress(stale=0)),
+    "best value": ("stuck", _progress(best=None)),
+    "patience": ("stuck", _progress(stale=0)),
     "one bit of a weight": (MLP, _forget(_nudge)),
 }
 
