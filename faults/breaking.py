@@ -173,10 +173,11 @@ class Child:
     Args:
         work: What to do. An error with an `exit_code` ends the process with it, any other with 70.
         folder: Where it stands.
+        terminal: Whether it prints to a terminal, where escape sequences are not left out.
     """
 
-    def __init__(self, work: Callable[[], Any], folder: Path) -> None:
-        text, value = os.pipe(), os.pipe()
+    def __init__(self, work: Callable[[], Any], folder: Path, terminal: bool = False) -> None:
+        text, value = os.openpty() if terminal else os.pipe(), os.pipe()
         self._code: int | None = None
         self._heard = {text[0]: b"", value[0]: b""}
         self._text_pipe, self._value_pipe = text[0], value[0]
@@ -190,7 +191,7 @@ class Child:
 
     def _listen(self) -> None:
         for pipe in self._heard:
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(OSError):  # nothing there yet, or a terminal that nobody holds
                 while chunk := os.read(pipe, 65536):
                     self._heard[pipe] += chunk
 

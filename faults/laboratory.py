@@ -123,10 +123,14 @@ def _command(arguments: list[str], before: Callable[[], object] | None) -> Calla
 
 
 def cli(
-    folder: Path, *arguments: str, before: Callable[[], object] | None = None, seconds: float = 90
+    folder: Path,
+    *arguments: str,
+    before: Callable[[], object] | None = None,
+    seconds: float = 90,
+    terminal: bool = False,
 ) -> Left:
     """A command of apoint in a process of its own; `before` breaks something in it first."""
-    return in_child(_command(list(arguments), before), folder, seconds)
+    return Child(_command(list(arguments), before), folder, terminal).wait(seconds)
 
 
 def start_cli(folder: Path, *arguments: str, before: Callable[[], object] | None = None) -> Child:
