@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from faults import table
-from faults.group import GROUPS, Case, Group, name_of, slice_of
+from faults.group import GROUPS, Case, Group, every_group, name_of, slice_of
 from faults.laboratory import preload
 from faults.ledger import ROOT, Ledger, Result
 from faults.running import run_cases
@@ -63,7 +63,7 @@ def _chosen(only: str) -> list[Group]:
     for name in names:
         if not any(name in (id, id[0]) for id in GROUPS):
             raise SystemExit(f"there is no group {name!r}; known: {', '.join(GROUPS)}")
-    return [group for id, group in GROUPS.items() if not names or id in names or id[0] in names]
+    return [group for group in every_group() if not names or {group.id, group.id[0]} & set(names)]
 
 
 def _run(wanted: list[tuple[Group, Case]], ledger: Ledger, workers: int) -> None:
@@ -100,10 +100,10 @@ def _report(wanted: list[tuple[Group, Case]], ledger: Ledger, options: argparse.
     found = [result for group, case in wanted if (result := ledger.find(group, name_of(case)))]
     failed = [result for result in found if result.reason]
     print(f"{len(found)} cases, {len(failed)} failures")
-    open_cases = sum(len(group.cases) - len(ledger.of(group)) for group in GROUPS.values())
+    open_cases = sum(len(group.cases) - len(ledger.of(group)) for group in every_group())
     place = options.table or (DOCUMENT if not open_cases else None)
     if place:
-        table.write(place, table.render(GROUPS.values(), ledger, options.workers))
+        table.write(place, table.render(every_group(), ledger, options.workers))
         print(f"table: {place}")
     else:
         print(f"{DOCUMENT.relative_to(ROOT)} is left as it is: {open_cases} cases have not been run")

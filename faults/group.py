@@ -74,6 +74,11 @@ def group(
     return add
 
 
+def every_group() -> list[Group]:
+    """All groups, in the order of the table."""
+    return sorted(GROUPS.values(), key=lambda group: ("RCSTWNXEM".index(group.id[0]), int(group.id[1:])))
+
+
 def name_of(case: Case) -> str:
     """A case as one line of text."""
     return " ".join(str(part).replace("\n", "\\n") for part in case)

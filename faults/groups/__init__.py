@@ -1,5 +1,31 @@
 """The groups; importing this makes them all known."""
 
-from faults.groups import resume, checkpoints, store, status, sweeps, numerics, hostile_files, abuse  # isort: skip
+from faults.groups import (
+    abuse,
+    byte_changes,
+    checkpoints,
+    hostile_files,
+    hostile_folders,
+    machine_faults,
+    mutants,
+    numerics,
+    resume,
+    status,
+    store,
+    sweeps,
+)
 
-__all__ = ["abuse", "checkpoints", "hostile_files", "numerics", "resume", "status", "store", "sweeps"]
+__all__ = [
+    "abuse",
+    "byte_changes",
+    "checkpoints",
+    "hostile_files",
+    "hostile_folders",
+    "machine_faults",
+    "mutants",
+    "numerics",
+    "resume",
+    "status",
+    "store",
+    "sweeps",
+]
