@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from faults import table
 from faults.group import GROUPS, Case, Group, every_group, name_of, slice_of
 from faults.laboratory import preload
-from faults.ledger import ROOT, Ledger, Result
+from faults.ledger import RESULTS, ROOT, Ledger, Result
 from faults.running import run_cases
 
 DOCUMENT = ROOT / "docs" / "faults.md"
@@ -34,9 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"     {sum(len(group.cases) for group in groups):>5}  cases")
         return 0
     preload()
-    ledger = Ledger(fresh=options.fresh)
+    ledger = Ledger(options.results, options.fresh)
     wanted = [(group, case) for group in groups for case in slice_of(group.cases, options.share)]
     begun = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _run(wanted, ledger, options.workers)
     except KeyboardInterrupt:
@@ -54,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--share", type=float, default=1.0, help="A fixed part of each group, such as 0.1.")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="Cases at a time.")
     parser.add_argument("--fresh", action="store_true", help="Forget all results and start over.")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="Where results are kept.")
     parser.add_argument("--table", type=Path, help="Write the table there, also if it is incomplete.")
     return parser
 
@@ -81,19 +84,19 @@ class Progress:
     def __init__(self, total: int) -> None:
         self.total, self.done, self.failed = total, 0, 0
         self.begun = self.told = time.monotonic()
-        self.pause = 1.0 if sys.stderr.isatty() else 30.0
+        self.pause, self.lead = (1.0, "\r") if sys.stderr.isatty() else (30.0, "")
 
     def __call__(self, result: Result) -> None:
         self.done += 1
         if result.reason:
             self.failed += 1
-            print(f"\r{result.group} {result.case}: {result.reason[:300]}", file=sys.stderr)
+            print(f"{self.lead}{result.group} {result.case}: {result.reason[:300]}", file=sys.stderr)
         now = time.monotonic()
         if now - self.told >= self.pause or self.done == self.total:
             self.told = now
             remaining = (now - self.begun) / self.done * (self.total - self.done) / 60
-            line = f"\r{self.done} of {self.total}, {self.failed} failed, {remaining:.1f} min left "
-            print(line, end="" if self.pause == 1.0 else "\n", file=sys.stderr, flush=True)
+            line = f"{self.lead}{self.done} of {self.total}, {self.failed} failed, {remaining:.1f} min left "
+            print(line, end="" if self.lead else "\n", file=sys.stderr, flush=True)
 
 
 def _report(wanted: list[tuple[Group, Case]], ledger: Ledger, options: argparse.Namespace) -> int:

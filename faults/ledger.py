@@ -12,7 +12,7 @@ from pathlib import Path
 from faults.group import Group
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".faults"
+RESULTS = ROOT / ".faults" / "results.jsonl"
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,15 @@ class Ledger:
         fresh: Whether to forget what is there.
     """
 
-    def __init__(self, path: Path = FOLDER / "results.jsonl", fresh: bool = False) -> None:
+    def __init__(self, path: Path = RESULTS, fresh: bool = False) -> None:
         self.path = path
         self.results: dict[tuple[str, str, str], Result] = {}
         self.session_seconds = 0.0
         if fresh:
             path.unlink(missing_ok=True)
-        for line in path.read_text().splitlines() if path.exists() else ():
+        text = path.read_text() if path.exists() else ""
+        self._torn = bool(text) and not text.endswith("\n")
+        for line in text.splitlines():
             self._take(line)
 
     def _take(self, line: str) -> None:
@@ -66,9 +68,9 @@ class Ledger:
 
     def _append(self, values: dict[str, object]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = self.path.exists() and self.path.read_bytes()[-1:] != b"\n"
         with self.path.open("a") as stream:
-            stream.write("\n" * torn + json.dumps(values) + "\n")
+            stream.write("\n" * self._torn + json.dumps(values) + "\n")
+        self._torn = False
 
     def find(self, group: Group, case: str) -> Result | None:
         """The result of a case with the code as it is now."""

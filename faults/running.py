@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -123,6 +124,7 @@ def _child(work: Callable[[], None], pipe: int) -> None:
         os.setsid()
         os.set_inheritable(pipe, False)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         silence = os.open(os.devnull, os.O_RDWR)
@@ -228,11 +230,17 @@ def _keeper(
     group: Group, case: Case, ledger: Ledger, tell: Callable[[Result], None]
 ) -> Callable[[str, float], None]:
     def keep(reason: str, seconds: float) -> None:
-        result = Result(group.id, name_of(case), code_of(group), reason, round(seconds, 3))
+        result = Result(group.id, name_of(case), code_of(group), _without_paths(reason), round(seconds, 3))
         ledger.keep(result)
         tell(result)
 
     return keep
+
+
+def _without_paths(text: str) -> str:
+    """A reason without the places of this machine: only what lies in the case's folder, or a file's name."""
+    text = re.sub(r"\S*apoint-faults-[^/\s]+/(case|shared)-\d+/?", "", text)
+    return re.sub(r"/[^\s'\"]*/(?=[^/\s'\"]+\.py\b)", "", text)
 
 
 def _work(group: Group, case: Case, place: Place) -> Callable[[], None]:
