@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 # What starts processes of its own, or keeps to a time, has the machine for itself; the rest shares its cores.
-APART := tests/book tests/cli tests/doctor tests/engine tests/inspection tests/report tests/store tests/trials
+APART := tests/book tests/cli tests/doctor tests/engine tests/faults tests/inspection tests/report tests/store tests/trials
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto $(addprefix --ignore=,$(APART))
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(APART)

@@ -87,6 +87,8 @@ class Progress:
         self.pause, self.lead = (1.0, "\r") if sys.stderr.isatty() else (30.0, "")
 
     def __call__(self, result: Result) -> None:
+        if not self.done:  # what was prepared before the first case says nothing about the rest
+            self.begun = time.monotonic() - result.seconds
         self.done += 1
         if result.reason:
             self.failed += 1

@@ -91,6 +91,6 @@ def draws(id: str, count: int) -> list[int]:
 
 
 def slice_of(cases: tuple[Case, ...], share: float) -> list[Case]:
-    """A fixed share of the cases, spread over all of them; at least one."""
-    count = max(1, round(share * len(cases)))
-    return [cases[int((number + 0.5) * len(cases) / count)] for number in range(count)]
+    """A fixed share of the cases, drawn at random; at least one. A larger share holds the smaller ones."""
+    mixed = random.Random(SEED).sample(cases, len(cases))
+    return mixed[: max(1, round(share * len(cases)))]

@@ -21,7 +21,7 @@ from faults.laboratory import TINY, cli, start_cli, training, write_recipe
 from faults.running import descendants
 
 DEADLY = """
-import builtins, os, resource, signal, sys
+import builtins, os, resource, signal, sys, time
 from pathlib import Path
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ SIGN = Path(__file__).with_name("sign")
 def die(way):
     if way.startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, way))
-        signal.pause() if way not in ("SIGINT", "SIGTERM") else None
+        time.sleep(0.2)
     if way.startswith("exit"):
         sys.exit(int(way.split()[1]))
     if way.startswith("_exit"):
@@ -111,6 +111,8 @@ def alive(pid: int) -> bool:
 )
 def died(place: Place, way: str, launcher: str) -> None:
     recipe = deadly(place.folder, way)
+    for name in SIGNALS[1:-1]:  # whoever started the suite may ignore some, as nohup does
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
     (_died_alone if launcher == "train" else _died_in_pool)(place, recipe, way)
 
 
