@@ -66,7 +66,7 @@ MUTANTS: dict[str, tuple[object, str, Any, str, list[Case]]] = {
     "every end is a failure": (
         writer, "_ending", lambda error: ("failed", ""), "T1", [("exit 0", "train")]),
     "the lock does not hold": (
-        lock, "_try_lock", lambda handle: True, "W5", [("train", number) for number in range(8)]),
+        lock, "_try_lock", lambda handle: True, "W5", [("held", 7)]),
     "not finite is not guarded": (step, "guard", lambda *rest: None, "N1", [("loss", 4)]),
     "dropout follows the clock": (step, "reseed", _reseed_by_clock, "N2", [("mlp-dropout", 0)]),
     "keys are not compared": (environment, "differences", lambda *rest: [], "R5", [("code", "refuse")]),

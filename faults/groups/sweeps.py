@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apoint.engine import Options
+from apoint.engine import Options, loop
 from apoint.engine.fleet import Fleet, Task
+from apoint.engine.step import training_step
 from apoint.recipe import load_recipe
 from apoint.store import find_runs
-from faults.breaking import Child, in_child
+from faults.breaking import Child, Left, in_child, wait_until
 from faults.group import Place, check, draws, group
 from faults.groups.status import deadly
 from faults.laboratory import TINY, cli, start_cli, training, write_recipe
@@ -217,9 +218,11 @@ def always_failing(place: Place, how: str, kind: str, number: int) -> None:
 
 @group(
     "W5",
-    "two processes train the same replica (180), or make the same comparison (20), at the same time",
+    "a second process trains a replica that is in training (90), two begin at once (90), or make the same "
+    "comparison (20)",
     "exactly one trains, the other is told or takes the result; same bits and verdict as one alone",
-    [("train", seed) for seed in draws("W5", 180)] + [("compare", seed) for seed in draws("W5 c", 20)],
+    [("held" if number % 2 else "train", seed) for number, seed in enumerate(draws("W5", 180))]
+    + [("compare", seed) for seed in draws("W5 c", 20)],
     prepare=whole_studies,
     seconds=200,
 )
@@ -235,10 +238,13 @@ def two_at_once(place: Place, kind: str, seed: int) -> None:
         return
     root = place.folder / "runs"
     work: Callable[[], None] = training({**TINY, "name": "t"}, root)
-    children = [Child(work, place.folder)]
-    time.sleep(delay)
-    children.append(Child(work, place.folder))
-    left = [child.wait() for child in children]
+    if kind == "held":
+        left = _while_it_trains(place, work, 1 + seed % 18)
+    else:
+        children = [Child(work, place.folder)]
+        time.sleep(delay)
+        children.append(Child(work, place.folder))
+        left = [child.wait() for child in children]
     for each in left:
         each.expect(0, 2)
         told = any(words in each.text for words in ("another process", "is being", "holds a run"))
@@ -246,3 +252,25 @@ def two_at_once(place: Place, kind: str, seed: int) -> None:
     check(any(each.code == 0 for each in left), f"nobody trained: {left}")
     (run,) = find_runs(root)
     check(ends(run.folder) == ["finished"], f"it ended {ends(run.folder)}")
+
+
+def _while_it_trains(place: Place, work: Callable[[], None], step: int) -> list[Left]:
+    """A second process comes while the first waits amid its steps, and ends before it goes on."""
+    reached, over = place.folder / "reached", place.folder / "over"
+
+    def waiting(replica: Any, number: int) -> float:
+        if number == step:
+            reached.touch()
+            wait_until(over.exists, "the second process")
+        return training_step(replica, number)
+
+    def first() -> None:
+        loop.training_step = waiting
+        work()
+
+    child = Child(first, place.folder)
+    wait_until(lambda: reached.exists() or child.ended, "the first process")
+    second = in_child(work, place.folder)
+    over.touch()
+    check(second.code != 0, "the second process trained too")
+    return [child.wait(), second]
