@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH := .venv-bench
 
-.PHONY: demo test coverage lint bench study clean
+.PHONY: demo test coverage lint bench faults study clean
 
 # torch goes first and by its exact version, so that pip never resolves to another build of it.
 $(READY): pyproject.toml constraints.txt
@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 # What starts processes of its own, or keeps to a time, has the machine for itself; the rest shares its cores.
-APART := tests/book tests/cli tests/doctor tests/engine tests/inspection tests/report tests/store tests/trials
+APART := tests/book tests/cli tests/doctor tests/engine tests/faults tests/inspection tests/report tests/store tests/trials
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto $(addprefix --ignore=,$(APART))
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(APART)
@@ -47,8 +47,12 @@ bench: $(READY)
 	-$(MAKE) --no-print-directory $(BENCH)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench
 
+# Thousands of deliberate faults, at most an hour; running it again goes on where it was. Writes docs/faults.md.
+faults: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m faults
+
 study: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -v --durations=0
 
 clean:
-	rm -rf $(VENV) $(BENCH) demo-runs .pytest_cache .mypy_cache .ruff_cache .coverage build *.egg-info
+	rm -rf $(VENV) $(BENCH) demo-runs .pytest_cache .mypy_cache .ruff_cache .coverage .faults build *.egg-info
