@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import multiprocessing
 import os
 import queue
 import signal
@@ -62,6 +63,22 @@ def begin(connection: Connection, parent: int, follows_thread: bool, work: str) 
     inbox = Inbox()
     threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     importlib.import_module(work).main(connection, inbox)
+
+
+def follow_parent() -> None:
+    """End when the parent does, however that comes about, and leave Ctrl-C to it.
+
+    For pools of others, which import what they work on after this.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def hold_signals() -> set[signal.Signals] | None:

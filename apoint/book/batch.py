@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apoint import child
 from apoint.book.claim import Claim
 from apoint.book.library import claims, run_claim
 from apoint.book.outcome import Outcome, load, record_path, versions
@@ -130,7 +131,7 @@ def _in_processes(
 ) -> list[Done]:
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(number, context, initializer=_begin)
+    pool = ProcessPoolExecutor(number, context, initializer=child.follow_parent)
     longest_first = sorted(chosen, key=lambda claim: -claim.seconds[scale])
     try:
         with _interrupts() as told:
@@ -192,23 +193,10 @@ def _result(future: Future[Done], claim: Claim) -> Done:
 
 
 def _run_by_id(id: str, scale: Scale, folder: Path) -> Done:
+    import torch
+
+    torch.set_num_threads(1)
     try:
         return _run(claims()[id], scale, folder, 1)
     except TrainingInterruptedError as error:  # the parent hears of its own signals itself
         return Done(id, None, str(error))
-
-
-def _begin() -> None:
-    """One thread, no answer to Ctrl-C, which the parent has, and no life without the parent."""
-    import torch
-
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -250,15 +250,14 @@ def test_a_signal_leaves_no_process_behind(tmp_path: Path, number: int, code: in
     names = [claim.id for claim in longest[:2]]
     program = [sys.executable, "-m", "apoint", "book", "run", *names, "--workers", "2"]
     process = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(workers := children(process.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
         assert process.poll() is None
-    time.sleep(0.5)
     process.send_signal(number)
-    process.wait(timeout=60)
+    process.wait(timeout=300)
     assert process.returncode == code
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while any(map(is_alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not [worker for worker in workers if is_alive(worker)]

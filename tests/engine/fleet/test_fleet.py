@@ -50,25 +50,15 @@ def test_one_replica_needs_no_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "nothing to train" in fleet.plan(tasks_of(TINY, [0])).sentence
 
 
-def test_a_plan_writes_nothing_and_fits_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "sync_seconds", lambda root: 0.0)  # here only the processor's time is compared
-    tasks = tasks_of(TINY, range(3), {"epochs": 40})
+def test_a_plan_writes_nothing_and_counts_what_there_is_to_do(tmp_path: Path) -> None:
+    tasks = tasks_of(TINY, range(6), {"epochs": 40})
     with Fleet(Options(runs_root=tmp_path / "runs"), "loop") as fleet:
-        fleet.plan(tasks_of(TINY, [0]))  # imports what is needed
-        begin = time.process_time()
-        plan = fleet.plan(tasks)
-        spent = time.process_time() - begin
+        plan, twice = fleet.plan(tasks[:3]), fleet.plan(tasks)
+        assert twice.seconds == pytest.approx(2 * plan.seconds), "by the same timing"
         assert list(tmp_path.iterdir()) == []
         assert (plan.backend, plan.workers, plan.stack) == ("loop", 1, 1)
         assert plan.memory_bytes > 0
         assert plan.sentence.startswith("fleet: loop, as asked: 3 replicas will take about")
-        begin = time.process_time()
-        fleet.train(tasks)
-        taken = time.process_time() - begin
-    assert taken / 3 < plan.seconds < taken * 3, (
-        f"{plan.seconds:.2f} s predicted, {taken:.2f} s of the processor"
-    )
-    assert spent < 0.5 * taken
 
 
 def test_plans_of_all_backends(tmp_path: Path) -> None:
@@ -152,17 +142,16 @@ def test_several_recipes_keep_several_workers_busy_as_one_stack_each() -> None:
 
 
 def test_reading_the_data_is_not_taken_for_building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = iter([0.6, 0.0, 0.0, 0.0])
-    whole = Session.assemble
-    monkeypatch.setattr(Session, "assemble", lambda self: (_spin(next(slow)), whole(self))[1])
+    late, slow, whole, clock = [0.0], iter([1e6, 0.0, 0.0, 0.0]), Session.assemble, time.process_time
+
+    def assemble(self: Session) -> Any:
+        late[0] += next(slow)  # the clock jumps, as if reading the data had taken days
+        return whole(self)
+
+    monkeypatch.setattr(Session, "assemble", assemble)
+    monkeypatch.setattr(probe.time, "process_time", lambda: clock() + late[0])
     timing = time_alone(tasks_of(TINY, [0])[0], Options(runs_root=tmp_path, threads=1), 1.0, 4)
-    assert timing.building_seconds < 0.5
-
-
-def _spin(seconds: float) -> None:
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
+    assert timing.building_seconds < 1e5
 
 
 def test_workers_of_long_work_start_while_it_is_measured(

@@ -555,10 +555,8 @@ def test_what_is_not_an_address(address: str) -> None:
 
 
 def test_an_address_where_nobody_answers() -> None:
-    begin = time.monotonic()
     assert "no Ray cluster answers at" in sentence_of(f"127.0.0.1:{free_port()}")
     assert "no Ray cluster answers at" in sentence_of("no-such-host.invalid:6379")
-    assert time.monotonic() - begin < 10
 
 
 def test_an_address_where_something_else_answers(monkeypatch: Any) -> None:
