@@ -399,6 +399,14 @@ def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Permission denied" in refused(lambda: load(str(folder)))
 
 
+def test_names_of_folders_reach_no_terminal_with_control_characters(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a\x1b[2Jb", 12)
+    (folder / "cat" / "other.doc").touch()
+    notes = load({"name": "image-folder", "path": str(folder)}).notes
+    assert any("files without an image's extension were left out" in note for note in notes)
+    assert all(note.isprintable() for note in notes)
+
+
 @pytest.mark.parametrize("size", [10**8, 2**62])
 @pytest.mark.parametrize("reader", ["image", "tar"])
 def test_a_size_beyond_memory_is_refused(reader: str, size: int, tmp_path: Path) -> None:
