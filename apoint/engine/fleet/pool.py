@@ -174,6 +174,7 @@ class Pool:
 
     def _welcome(self, member: Member, message: worker.Ready) -> None:
         if message.code != self._code:
+            self.interrupt()  # else the fleet would wait for groups that nobody trains
             self.stop()  # else a second call would wait for workers that nobody ever greets
             raise UsageError(
                 "apoint's own code has changed since this process began, so that its replicas would not be "
