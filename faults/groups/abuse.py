@@ -59,7 +59,7 @@ RECIPES = {
     "data from /proc": BASE.replace("{name: digits, limit: 96}", "{name: image-folder, path: /proc}"),
     "data from /dev/zero": BASE.replace("{name: digits, limit: 96}", "{name: text, path: /dev/zero}"),
     "csv from /dev/zero": BASE.replace("{name: digits, limit: 96}", "{name: csv, path: /dev/zero}"),
-    "data from a secret": BASE.replace("{name: digits, limit: 96}", "{name: csv, path: ../outside/secret}"),
+    "data from a folder": BASE.replace("{name: digits, limit: 96}", "{name: csv, path: ../outside}"),
     "not UTF-8": BASE.encode() + b"name: \xff\xfe\n",
     "UTF-16": BASE.encode("utf-16"),
     "byte order mark": b"\xef\xbb\xbf" + BASE.encode() + b"steps: 2\n",

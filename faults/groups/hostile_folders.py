@@ -64,8 +64,6 @@ DATA = {
     "proc": {"name": "image-folder", "path": "/proc"}, "text fifo": {"name": "text", "path": "fifo"},
     "text zero": {"name": "text", "path": "/dev/zero"}, "npz fifo": {"name": "npz", "path": "fifo"},
     "shards zero": {"name": "tar-shards", "path": "/dev/zero"},
-    "secret": {"name": "csv", "path": "../outside/secret"},
-    "text secret": {"name": "text", "path": "../outside/secret", "context": 4},
 }  # fmt: skip
 
 
