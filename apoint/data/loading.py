@@ -32,7 +32,7 @@ from apoint.data.core import Data, Source, Split, fingerprint
 from apoint.data.locate import exists, resolve, resolve_all, user_path
 from apoint.data.stored import StoredImages, as_stored, tensors_behind
 from apoint.data.streams import generator
-from apoint.errors import UnknownNameError, UsageError, printable
+from apoint.errors import UnknownNameError, UsageError, one_line
 from apoint.opening import shown
 from apoint.registry import registry, split_spec
 
@@ -303,7 +303,7 @@ def assemble(
         fingerprint=fingerprint(parts),
         notes=notes,
     )
-    data.notes = [printable(note) for note in data.notes + checks.examine(data)]  # names come from files
+    data.notes = [one_line(note) for note in data.notes + checks.examine(data)]  # names come from files
     if normalise and as_stored(inputs) is not None and len(inputs) > MOST_SAMPLED:
         data.notes.append(
             f"train: mean and deviation are those of {MOST_SAMPLED} of the {len(inputs)} images, drawn at "

@@ -25,6 +25,8 @@ DECIDES: dict[str, bool] = {
     "apoint.data.*": True,
     "apoint.data.fetching": False,  # downloads; what was downloaded is read and identified elsewhere
     "apoint.data.published": False,
+    "apoint.data.connection": False,
+    "apoint.data.sums": False,
     "apoint.data.listing": False,
     "apoint.models.*": True,
     "apoint.models.counting": False,  # numbers about models

@@ -16,10 +16,6 @@ from faults.group import GROUPS
 
 ROOT = Path(__file__).parent.parent.parent
 WHOLE = ("M1", "R6")  # the product is broken on purpose: all of them
-NOT_YET = {"E1": "run folders are not sealed", "E2": "machine faults count as evidence",
-           "E3": "run folders are read without one strict reader"}  # fmt: skip
-
-
 def suite(results: Path, *arguments: str) -> dict[str, list[tuple[str, str]]]:
     """Run a part of the suite; case and reason by group."""
     command = [sys.executable, "-m", "faults", "--results", str(results), *arguments]
@@ -46,8 +42,6 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
 def test_the_slice_of_a_group_passes(
     name: str, outcome: dict[str, list[tuple[str, str]]], request: pytest.FixtureRequest
 ) -> None:
-    if name in NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason=NOT_YET[name]))
     assert outcome[name]
     assert [(case, reason) for case, reason in outcome[name] if reason] == []
 

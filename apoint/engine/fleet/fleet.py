@@ -212,9 +212,10 @@ class Fleet:
         recall = Recall(self.options)
         if any(recall.standing(task).state == "busy" for task in tasks):
             return None
-        missing, _ = self._look(tasks, call)
-        call.found([task for task in tasks if task not in missing])
-        return tuple(missing)
+        missing, busy = self._look(tasks, call)  # one may have become busy since
+        left = (*missing, *busy)
+        call.found([task for task in tasks if task not in left])
+        return left
 
     def _tell_of_other_key(self, difference: str) -> None:
         part = difference.split(" ", 1)[0]
