@@ -53,11 +53,19 @@ def code_is_allowed() -> bool:
 
 def record_around(folder: Path) -> Path | None:
     """The run, comparison or improvement folder that a folder is or lies in; None if there is none."""
-    for place in dict.fromkeys((folder.absolute(), folder.resolve())):
+    for place in dict.fromkeys((folder.absolute(), _resolved(folder))):
         for each in (place, *place.parents):
             if is_run_folder(each) or os.path.lexists(each / DECLARATION):
                 return each
     return None
+
+
+def _resolved(path: Path) -> Path:
+    """The path with all links followed; one that leads in circles stays as it is."""
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError):
+        return path.absolute()
 
 
 def check_recipe(file: Path) -> None:
@@ -65,12 +73,12 @@ def check_recipe(file: Path) -> None:
     record = None if _allowed.get() else record_around(file.absolute().parent)
     if record is None:
         return
-    if record_around(file.resolve().parent) is None:
+    if record_around(_resolved(file).parent) is None:
         raise UsageError(f"{file} is a link that leads out of the record {record}; {_HOW_TO_ALLOW}")
     values = read_document(file).values
     for section in (values.get("model"), values.get("data")):
         if isinstance(section, Mapping) and isinstance(section.get("file"), str):
-            find_code(section["file"], file.resolve().parent)
+            find_code(section["file"], _resolved(file).parent)
 
 
 _HOW_TO_ALLOW = "if you trust it, allow that with --allow-code (in Python, allow_code=True)"

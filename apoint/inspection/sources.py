@@ -93,6 +93,8 @@ def inspect_run(folder: str | Path, *, allow_code: bool = False, **options: Any)
     run = Run(folder)
     options.setdefault("name", f"{run.folder.name}, newest checkpoint")
     recipe = run.folder / RESOLVED
+    run.check()
+    _ = run.resolved  # is refused if it is a link or not plain YAML, before anything else is done with it
     with custom.allowing_code(allow_code):
         custom.check_recipe(recipe)
         return inspect_recipe(recipe, seed=run.seed or 0, weights=run, **options)

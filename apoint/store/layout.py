@@ -21,8 +21,16 @@ _BEFORE_ENV = {RECIPE, RESOLVED, LOCK}  # what a creation that was cut short lea
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder is a run folder: `env.json` is the last file of its creation, the seal that of all."""
-    return any(os.path.lexists(folder / name) for name in (ENV, SEAL))
+    """Whether a folder is a run folder: `env.json` ends its creation, and the seal the whole run.
+
+    One of them with one other file is enough, so that a run that lost a file is seen as damaged, and other
+    folders with a file of such a name are left alone.
+    """
+    return _has_any(folder, (ENV, SEAL)) and _has_any(folder, (RECIPE, RESOLVED, METRICS, EVENTS, STATUS))
+
+
+def _has_any(folder: Path, names: tuple[str, ...]) -> bool:
+    return any(os.path.lexists(folder / name) for name in names)
 
 
 def check_run_folder(folder: Path) -> None:

@@ -16,6 +16,8 @@ from faults.group import GROUPS
 
 ROOT = Path(__file__).parent.parent.parent
 WHOLE = ("M1", "R6")  # the product is broken on purpose: all of them
+
+
 def suite(results: Path, *arguments: str) -> dict[str, list[tuple[str, str]]]:
     """Run a part of the suite; case and reason by group."""
     command = [sys.executable, "-m", "faults", "--results", str(results), *arguments]
@@ -39,9 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[st
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_the_slice_of_a_group_passes(
-    name: str, outcome: dict[str, list[tuple[str, str]]], request: pytest.FixtureRequest
-) -> None:
+def test_the_slice_of_a_group_passes(name: str, outcome: dict[str, list[tuple[str, str]]]) -> None:
     assert outcome[name]
     assert [(case, reason) for case, reason in outcome[name] if reason] == []
 
