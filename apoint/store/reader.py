@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
-from apoint import plain_yaml
 from apoint.errors import DamagedError, StorageError, UsageError
 from apoint.opening import open_regular, shown
 from apoint.store.faults import storage_errors
@@ -114,8 +113,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The mapping in some YAML."""
+    from apoint.plain_yaml import parse_yaml as strict  # lists need no YAML, and the import takes a while
+
     try:
-        value = plain_yaml.parse_yaml(text, shown(path)).content
+        value = strict(text, shown(path)).content
     except (UsageError, ValueError) as error:
         raise DamagedError(f"cannot read {shown(path)}: {error}") from None
     if not isinstance(value, dict):

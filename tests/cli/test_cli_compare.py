@@ -47,7 +47,7 @@ def test_card_report_and_expectation(capsys: Any, elsewhere: Path) -> None:
     assert "half the standard deviation of the baseline's first 8 seeds" in err
     (folder,) = (elsewhere / "runs" / "comparisons").iterdir()
     assert "<html" in (folder / "report.html").read_text()
-    assert {"declaration.json", "result.json", "looks.jsonl", "baseline.yaml", "candidate.yaml"} <= {
+    assert {"declaration.json", "result.json", "baseline.yaml", "candidate.yaml"} <= {
         path.name for path in folder.iterdir()
     }
     code, out, err = run("compare", "r.yaml", *WORSE, *QUICK, "--expect", "better", capsys=capsys)

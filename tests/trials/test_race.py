@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import apoint.verdict.decision as decision
-from apoint.errors import DivergedError, UsageError
+from apoint.errors import DamagedError, DivergedError, UsageError
+from apoint.store.sealed import write_sealed
 from apoint.trials.race import (
     BASELINE,
     TIERS,
@@ -180,14 +181,13 @@ def test_a_lane_tells_what_it_knows_in_plain_values() -> None:
 
 
 def test_a_declaration_is_read_as_it_was_written(tmp_path) -> None:
-    from apoint.store import strict_json
-
     declared = rules(not_tried=({"label": "x", "why": "no time"},), vary=("init",))
-    (tmp_path / "declaration.json").write_text(strict_json(declared.to_dict()))
+    write_sealed(tmp_path / "declaration.json", declared.to_dict())
     assert read_declared(tmp_path) == declared
     assert read_declared(tmp_path / "nowhere") is None
-    (tmp_path / "declaration.json").write_text("{}")
-    with pytest.raises(Exception, match="damaged"):
+    text = (tmp_path / "declaration.json").read_text()
+    (tmp_path / "declaration.json").write_text(text.replace('"alpha": 0.05', '"alpha": 0.50'))
+    with pytest.raises(DamagedError, match="has changed since apoint wrote it"):
         read_declared(tmp_path)
 
 

@@ -169,7 +169,7 @@ def _draw_shares(
     most = healthy[1]
     if most is not None:
         drawing.axes.axhline(most, color=light(role), linewidth=1.1, linestyle=(0, (6, 3)), zorder=2)
-    limit = f", healthy up to {percent(most)}" if most is not None else ""
+    limit = f", healthy ≤ {percent(most)}" if most is not None else ""
     return key_line(f"{key}{limit}", role, linestyle="none", marker=shape, markersize=6.5)
 
 

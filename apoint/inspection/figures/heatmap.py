@@ -283,7 +283,7 @@ def _bar(drawing: Drawing, paints: _Paints, quantity: str) -> Markup:
         x = left + (log - paints.low) / (paints.high - paints.low) * width
         labels.append(element("path", d=f"M{x:.2f} {y + _BAR_HEIGHT:.1f}v4", class_="tick"))
         labels.append(_text(short(log), x, y + _BAR_HEIGHT + 15, "middle"))
-    words = _text(f"log10 of the {quantity}; lighter is larger", left, y + _BAR_HEIGHT + 31, "start")
+    words = _text(f"log10 of {quantity}; light = large", left, y + _BAR_HEIGHT + 31, "start")
     return element("g", parts, labels, words, class_="bar")
 
 
