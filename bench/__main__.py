@@ -11,6 +11,7 @@ from bench import (
     probe_budget,
     probe_curvature,
     probe_fisher,
+    sealing,
     stacked_speed,
     start_up,
     stored_images,
@@ -29,4 +30,5 @@ if __name__ == "__main__":
     ntk_speed.main()
     zoo_speed.main()
     stored_images.main()
+    sealing.main()
     doctor_peers.main()

@@ -1,0 +1,100 @@
+"""What the seal of a run costs: while it trains, when it ends, and when it is taken from the cache.
+
+The training is of the smallest perceptron, from a recipe to a finished run folder. Without the seal means: no
+running digest of the rows, and no `seal.json` at the end. Verifying is what a comparison does to each replica
+that is there already.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from apoint.engine import train
+from apoint.store import Run, lines
+from apoint.store import writer as writers
+from bench.timing import interleaved, table
+
+RECIPE: dict[str, Any] = {
+    "name": "smallest",
+    "data": {"name": "digits", "limit": 320},
+    "model": {"name": "mlp", "width": 8, "depth": 1},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "batch_size": 32,
+    "epochs": 200,
+}
+REPLICAS = 300
+
+
+class _NoDigest:
+    """Hashes nothing."""
+
+    def update(self, data: bytes) -> None:
+        pass
+
+    def hexdigest(self) -> str:
+        return ""
+
+
+@contextmanager
+def unsealed() -> Iterator[None]:
+    """Training as it would be without a seal."""
+    with (
+        mock.patch.object(lines, "hashlib", SimpleNamespace(sha256=_NoDigest)),
+        mock.patch.object(writers.RunWriter, "_seal", return_value=None),
+    ):
+        yield
+
+
+def arm(root: Path, sealed: bool) -> Callable[[], None]:
+    """Train one replica from nothing."""
+
+    def run() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        if sealed:
+            train(RECIPE, runs_root=root)
+        else:
+            with unsealed():
+                train(RECIPE, runs_root=root)
+
+    return run
+
+
+def verifying(root: Path) -> float:
+    """The mean milliseconds of verifying a cached replica, the best of five rounds."""
+    run = train(RECIPE, runs_root=root / "one")
+    copies = [shutil.copytree(run.folder, root / f"copy-{number}") for number in range(REPLICAS)]
+    best = float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        for folder in copies:
+            Run(folder).result("test_accuracy")
+        best = min(best, (time.perf_counter() - begin) / REPLICAS)
+    return 1000 * best
+
+
+def main() -> None:
+    """Print the share of a training that the seal takes, and the time of verifying."""
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        arms = {"sealed": arm(root / "a", True), "without a seal": arm(root / "b", False)}
+        times = interleaved(arms, 15)
+        share = times["sealed"] / times["without a seal"] - 1
+        rows = [
+            ("sealed", f"{times['sealed']:.3f} s"),
+            ("without a seal", f"{times['without a seal']:.3f} s"),
+            ("the seal's part", f"{100 * share:+.2f} %"),
+            (f"verifying one of {REPLICAS} cached replicas", f"{verifying(root):.2f} ms"),
+        ]
+    table("The seal of a run: 2,000 steps of the smallest perceptron with its whole record", rows)
+
+
+if __name__ == "__main__":
+    main()
