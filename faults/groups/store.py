@@ -28,7 +28,7 @@ def make_run(root: Path, name: str, seed: int, steps: int = 3) -> Path:
     with RunWriter.create(
         folder, f"name: {name}\n", f"name: {name}\n", {"name": name, "seed": seed}
     ) as writer:
-        for step in range(steps):
+        for step in range(1, steps + 1):
             writer.metric(step=step, epoch=step / 2, split="test", loss=1 / (step + seed + 1))
         writer.status("finished", step=steps, total_steps=steps)
     return folder
