@@ -191,7 +191,7 @@ def _drawn(panel: Panel, name: str) -> Iterator[Drawing]:
 def _label(drawing: Drawing, panel: Panel) -> None:
     axes = drawing.axes
     axes.set_xlabel("\n".join(textwrap.wrap(prose.plain(panel.x), _LABEL_LETTERS + 14)))
-    axes.set_ylabel("\n".join(textwrap.wrap(prose.plain(panel.y), _LABEL_LETTERS)))
+    axes.set_ylabel("\n".join(textwrap.wrap(prose.plain(panel.y), _LABEL_LETTERS - 12)))
     if panel.equal:
         axes.set_aspect("equal", adjustable="box")
 

@@ -10,9 +10,8 @@ import html
 from pathlib import Path
 from typing import Any
 
-from apoint.cli.runs import text
+from apoint import errors, plain_yaml
 from apoint.engine import checkpoint, environment, loop, step
-from apoint.recipe import document
 from apoint.store import lines, lock, status, write_manifest, writer
 from faults.group import GROUPS, Case, Failure, Place, group, name_of
 
@@ -45,6 +44,12 @@ def _write_somehow(self: lines.LineWriter, data: bytes) -> int:
     return len(data)
 
 
+def _let_everybody_in(handle: int) -> bool:
+    """A lock that holds nobody off; and the process that a status names is not looked at either."""
+    writer.layout.check_free = lambda folder: None  # type: ignore[assignment]
+    return True
+
+
 def _retire_newest(run: Path, newest: Path) -> None:
     checkpoint.shutil.rmtree(newest)
 
@@ -54,7 +59,7 @@ def _reseed_by_clock(replica: Any, number: int, part: int) -> None:
 
 
 MUTANTS: dict[str, tuple[object, str, Any, str, list[Case]]] = {
-    "checkpoints are not verified": (checkpoint, "verify", lambda path: [], "C4", []),
+    "checkpoints are not verified": (checkpoint, "verify", lambda *rest: [], "C4", []),
     "checkpoints are written in place": (
         checkpoint, "save", _saved_in_place, "C2", [("write", "SIGKILL", 3)]),
     "the newest checkpoint is retired": (checkpoint, "_retire", _retire_newest, "C6", []),
@@ -65,17 +70,18 @@ MUTANTS: dict[str, tuple[object, str, Any, str, list[Case]]] = {
         status, "_is_dead_here", lambda values: False, "T3", [("process gone",)]),
     "every end is a failure": (
         writer, "_ending", lambda error: ("failed", ""), "T1", [("exit 0", "train")]),
-    "the lock does not hold": (
-        lock, "_try_lock", lambda handle: True, "W5", [("held", 7)]),
+    "neither lock nor lease holds": (
+        lock, "_try_lock", _let_everybody_in, "W5", [("held", 7)]),
     "not finite is not guarded": (step, "guard", lambda *rest: None, "N1", [("loss", 4)]),
     "dropout follows the clock": (step, "reseed", _reseed_by_clock, "N2", [("mlp-dropout", 0)]),
     "keys are not compared": (environment, "differences", lambda *rest: [], "R5", [("code", "refuse")]),
     "training resumes from nothing": (
         checkpoint, "newest", lambda *rest: None, "R4", [("one after an epoch's end",)]),
-    "tags are let through": (document, "_refuse_tag", lambda *rest: None, "X2", [("own tag",)]),
+    "tags are let through": (plain_yaml._Loader, "_refuse", lambda *rest: None, "X2", [("own tag",)]),
     "pages are not escaped": (
         html, "escape", lambda each, quote=True: each, "X5", [("inspection", "cause", 0)]),
-    "terminals are not protected": (text, "clean", str, "X8", [("title", "name"), ("title", "reason")]),
+    "terminals are not protected": (
+        errors, "_STEERING", frozenset(), "X8", [("title", "name"), ("title", "reason")]),
     "a request to stop is not heard": (
         loop.Trainer, "_leave", lambda self, stop: None, "R1", [("mlp-dropout", 9, "SIGTERM")]),
 }  # fmt: skip

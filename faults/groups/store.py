@@ -17,6 +17,7 @@ from typing import Any
 
 from apoint.store import Catalogue, Run, RunWriter, find_runs, to_csv
 from apoint.store.database import choose_journal, connect, is_local_disk, wal_is_safe
+from apoint.store.sealed import read_sealed, write_sealed
 from faults.breaking import Breaker, Child, Left, in_child, limit, wait_until
 from faults.group import Place, check, draws, group
 from faults.laboratory import cli
@@ -346,8 +347,9 @@ def versions(place: Place, what: str, version: int) -> None:
     make_run(root, "b", 1)
     path = root / "catalogue.sqlite"
     if what == "run":
-        env = json.loads((folder / "env.json").read_text())
-        (folder / "env.json").write_text(json.dumps({**env, "schema_version": version}))
+        for name in ("env.json", "seal.json"):
+            values = read_sealed(folder / name)
+            write_sealed(folder / name, {**values, "schema_version": version})
         left = cli(place.folder, "runs", "show", folder.name, "--runs-root", str(root)).expect(1)
         check("upgrade" in left.text, f"it does not say to upgrade: {left.text}")
         left = cli(place.folder, "runs", "list", "--json", "--runs-root", str(root)).expect(0)

@@ -215,14 +215,17 @@ def backend(heads: tuple[Node, Node]) -> Iterator[RayBackend]:
 class Heard(Listener):
     """What was told, and how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.endings: Counter[int] = Counter()
         self.states: list[tuple[str, str]] = []
         self.sentences: list[str] = []
 
-    def ended(self, task: Task, state: str, reason: str) -> None:
+    def ended(self, task: Task) -> None:
         self.endings[task.seed] += 1
-        self.states.append((state, reason))
+        seal = Run(task.folder(self.root)).seal
+        assert seal is not None
+        self.states.append((seal.state, seal.reason))
 
     def say(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -237,7 +240,7 @@ def train(
     **options: Any,
 ) -> Heard:
     """Train tasks, one to a group, as a fleet does."""
-    heard = Heard()
+    heard = Heard(root)
     settings = Options(runs_root=root, threads=1, **options)
     groups = [Group(number, (task,), settings) for number, task in enumerate(tasks, 1)]
     dispatch = Dispatch(backend, groups, [], heard, lambda tasks: tasks)
@@ -402,7 +405,7 @@ def test_a_stack_goes_on_from_its_last_checkpoint(
 
     def train_stack(backend: Backend, root: Path) -> Heard:
         options = Options(runs_root=root, threads=1, **OFTEN)
-        heard = Heard()
+        heard = Heard(root)
         group = Group(1, tasks, options, root / ".stacks" / "a")
         Dispatch(backend, [group], [], heard, lambda tasks: tasks).run(StopRequest())
         return heard
@@ -695,6 +698,7 @@ def job_of(group: Group, **changes: Any) -> Job:
 def test_the_record_of_what_was_sent_says_that_it_is_not_in_training_any_more(tmp_path: Path) -> None:
     group = finished(tmp_path)
     folder = group.tasks[0].folder(tmp_path)
+    (folder / "seal.json").unlink()
     with RunWriter.open(folder):
         content = pack(folder)
     running = Running(group, None, [])
