@@ -232,9 +232,14 @@ class Run:
         by_step = {row["step"]: row for row in rows or [] if whole(row.get("step")) is not None}
         return [by_step[step] for step in sorted(by_step)]
 
-    def model(self) -> Any:
-        """The trained model, with the weights of the newest sound checkpoint."""
-        return importlib.import_module("apoint.engine").load_model(self)  # the engine stands above the store
+    def model(self, allow_code: bool = False) -> Any:
+        """The trained model, with the weights of the newest sound checkpoint.
+
+        Args:
+            allow_code: Whether the Python file may be run that its recipe names, if it names one.
+        """
+        engine = importlib.import_module("apoint.engine")  # it stands above the store
+        return engine.load_model(self, allow_code=allow_code)
 
     def _env_if_sound(self) -> dict[str, Any]:
         """The environment, or nothing: a damaged `env.json` must not hide the rest of the run."""

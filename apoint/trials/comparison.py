@@ -26,7 +26,7 @@ from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import DivergedError, UsageError
+from apoint.errors import DivergedError, FaultError, TrainingError, UsageError
 from apoint.store import Run
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
@@ -144,7 +144,7 @@ class Comparison:
                 self._train(pairs)
                 if self._look() != "undecided":
                     break
-        except TrainingInterruptedError:
+        except (TrainingInterruptedError, TrainingError, FaultError):
             self._keep("interrupted")
             raise
         if self.verdict is None:

@@ -22,6 +22,7 @@ import yaml
 
 from apoint.engine.fleet import Ended, Fleet, Task
 from apoint.engine.signals import TrainingInterruptedError
+from apoint.errors import FaultError, TrainingError
 from apoint.recipe import Document, Recipe, load_recipe, to_yaml
 from apoint.recipe.document import document_from_text
 from apoint.store import storage_errors, write_atomically
@@ -168,7 +169,7 @@ class Improver:
         try:
             self._race()
             self._put_together(self._confirm())
-        except TrainingInterruptedError:
+        except (TrainingInterruptedError, TrainingError, FaultError):
             self._keep("interrupted")
             raise
         return self._finish()

@@ -243,11 +243,12 @@ def test_finished_is_said_only_after_everything_is_synced(
 def test_the_model_is_asked_of_the_engine(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     class Engine:
         @staticmethod
-        def load_model(run: Run) -> str:
-            return f"model of {run.name}"
+        def load_model(run: Run, allow_code: bool) -> str:
+            return f"model of {run.name}, {allow_code}"
 
     monkeypatch.setitem(__import__("sys").modules, "apoint.engine", Engine)
-    assert make_run().model() == "model of digits"
+    assert make_run().model() == "model of digits, False"
+    assert make_run(seed=1).model(allow_code=True) == "model of digits, True"
 
 
 # -- finding --------------------------------------------------------------------------------------------

@@ -92,6 +92,25 @@ def test_memory_and_devices_are_no_evidence_either(
     assert told(run(base, tmp_path / "broken")) == whole
 
 
+def test_what_was_known_before_a_fault_is_kept_as_interrupted(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = loop.training_step
+
+    def fail(replica: Any, number: int) -> float:
+        if replica.seed >= 4:  # after the first look
+            raise MemoryError
+        return step(replica, number)
+
+    monkeypatch.setattr(loop, "training_step", fail)
+    rules = {**RULES, "looks": (4, 6), "margin": 1e-9}
+    with pytest.raises(FaultError):
+        compare(base, changes={"optimizer.lr": 3.3e-3}, runs_root=tmp_path, **rules)
+    result = read_result(folder_of(tmp_path))
+    assert result is not None
+    assert (result["state"], result["verdict"]["pairs"]) == ("interrupted", 4)
+
+
 def test_an_exception_of_the_model_stops_the_comparison_and_is_shown_once(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
