@@ -83,7 +83,8 @@ def test_figures_are_there_and_can_be_read(open_page: Open, site: Path, width: i
 def test_links_lead_to_what_they_name(open_page: Open, site: Path) -> None:
     page = open_page().go(site / "index.html")
     page.click("text=E1b")
-    assert page.url.endswith("/e.html#E1b")
+    page.wait_for_url("**/e.html#E1b")
+    page.wait_for_selector("#E1b", state="attached")  # a busy machine may still be reading the page
     where = "document.getElementById('E1b').getBoundingClientRect().top"
     for _ in range(50):  # it scrolls there smoothly
         if abs(top := page.evaluate(where)) < 60:
