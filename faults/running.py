@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from faults.ledger import Ledger, Result, code_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 PREPARE_SECONDS = 600.0
+_KILL_SECONDS = 60.0
 _ROOM_BYTES = 4 * 2**30
 
 
@@ -139,9 +140,7 @@ def _child(work: Callable[[], None], pipe: int) -> None:
         reason = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
     finally:
         with contextlib.suppress(BaseException):
-            for pid in descendants(os.getpid()):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            _kill(descendants(os.getpid()))
         os.write(pipe, json.dumps(reason).encode())
         os._exit(0)
 
@@ -162,9 +161,26 @@ def descendants(pid: int) -> list[int]:
 
 
 def _kill_tree(pid: int) -> None:
-    for each in (*descendants(pid), pid):
+    _kill([*descendants(pid), pid])
+
+
+def _kill(pids: Sequence[int]) -> None:
+    """Kill processes and wait until they run no more: on a busy machine that takes a moment."""
+    for pid in pids:
         with contextlib.suppress(OSError):
-            os.kill(each, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _KILL_SECONDS
+    while any(_runs(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and has not ended; what has ended waits as a zombie for its parent."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 # -- cases ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import json
 import platform
 import re
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from apoint.book.claim import Claim
 from apoint.book.evidence import Evidence, Number, all_hold
 from apoint.book.picture import Picture
 from apoint.errors import StorageError
-from apoint.store.files import write_atomically
+from apoint.store.sealed import read_sealed, write_sealed
 
 Ruling = Literal["holds", "holds as corrected", "fails", "not decided at this scale"]
 RULINGS: tuple[Ruling, ...] = ("holds", "holds as corrected", "fails", "not decided at this scale")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def rule(evidence: Evidence, has_erratum: bool) -> Ruling:
@@ -99,9 +98,7 @@ class Outcome:
         """Write the record into a folder; returns the file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = record_path(folder, self.id, self.scale)
-        write_atomically(
-            path, json.dumps(self.to_plain(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_sealed(path, self.to_plain())
         return path
 
 
@@ -130,7 +127,7 @@ def record_path(folder: Path, id: str, scale: str) -> Path:
 def load(path: Path) -> Outcome:
     """Read a record back."""
     try:
-        plain = json.loads(path.read_text())
+        plain = read_sealed(path)
         return Outcome(
             plain["id"],
             plain["title"],
@@ -144,7 +141,7 @@ def load(path: Path) -> Outcome:
             plain["seconds"],
             plain["versions"],
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (StorageError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{path} is no record of the book ({error}); remove it and run the claim again"
         ) from error

@@ -4,7 +4,7 @@ Subcommands are imported when they are called, so that `apoint --help` and the T
 PyTorch. Results go to standard output, progress and notes to standard error.
 
 Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 4 a verdict is not as expected ·
-70 an error nobody foresaw, its traceback in a file · 130 interrupted (SIGINT) · 143 terminated (SIGTERM).
+70 an error nobody foresaw, its traceback in a file · 128 + n stopped by signal n (130 Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations

@@ -209,19 +209,19 @@ class Session:
             seconds = trainer.progress.seconds
             writer.status(state, step=step, total_steps=total, reason=reason, seconds=seconds)
 
-        try:
-            with listening() as stop:
+        with listening() as stop:  # also while it is closed: a second signal must not prevent that
+            try:
                 trainer.run(stop)
-        except TrainingInterruptedError as interruption:
-            close("interrupted", str(interruption))
-            raise
-        except DivergedError as error:
-            close("diverged", str(error))
-            raise
-        except Exception as error:
-            close("failed", f"{type(error).__name__}: {error}")
-            raise
-        close("finished")
+            except TrainingInterruptedError as interruption:
+                close("interrupted", str(interruption))
+                raise
+            except DivergedError as error:
+                close("diverged", str(error))
+                raise
+            except Exception as error:
+                close("failed", f"{type(error).__name__}: {error}")
+                raise
+            close("finished")
 
     def _aloud(self, writer: RunWriter) -> Callable[[str], None]:
         def aloud(sentence: str) -> None:

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from apoint.data.locate import spell_out
+from apoint.engine.failures import restated
 from apoint.errors import UnknownNameError, UsageError
 from apoint.recipe import read_document
 from apoint.store.layout import is_run_folder
@@ -183,7 +184,7 @@ def call(spec: Mapping[str, Any], member: str, supplied: Mapping[str, Any], fold
     try:
         return target(**known, **settings)
     except Exception as error:
-        raise UsageError(f"{spec[member]} in {path.name} could not be built: {error}") from error
+        raise restated(f"{spec[member]} in {path.name} could not be built: {error}", error) from error
 
 
 def run_file(path: Path) -> None:
@@ -205,5 +206,6 @@ def _module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise UsageError(f"{path.name} could not be imported: {type(error).__name__}: {error}") from error
+        sentence = f"{path.name} could not be imported: {type(error).__name__}: {error}"
+        raise restated(sentence, error) from error
     return module

@@ -63,12 +63,17 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("fault", reason, retry=True)
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         return Failure("fault", reason, retry=error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError | FaultError):
         cause = error.__cause__
         return Failure("fault", reason, retry=cause is not None and failure_of(cause).retry)
-    if isinstance(error, FaultError) or _says(error, _OF_A_DEVICE):
+    if _says(error, _OF_A_DEVICE):
         return Failure("fault", reason)
     return Failure("error", reason, _last_lines(error))
+
+
+def restated(sentence: str, error: Exception) -> ApointError:
+    """What to raise from an error to say where it came from: a usage error, or a fault if it is one."""
+    return FaultError(sentence) if failure_of(error).kind == "fault" else UsageError(sentence)
 
 
 def _says(error: BaseException, phrases: tuple[str, ...]) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from apoint.data import Data, Facts, Source, load, streams
 from apoint.data import assemble as assemble_data
 from apoint.engine import custom
+from apoint.engine.failures import restated
 from apoint.engine.flat import FlatOptimizer, FlatParameters
 from apoint.engine.layout import best_layout
 from apoint.engine.measure import METRICS
@@ -251,7 +252,7 @@ def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any])
     try:
         model: nn.Module = registry("model").build(_without_schedules(recipe.model, "model"), **known)
     except (RuntimeError, MemoryError) as error:
-        raise UsageError(f"model {entry.name!r} could not be built: {first_line(error)}") from None
+        raise restated(f"model {entry.name!r} could not be built: {first_line(error)}", error) from error
     return model
 
 
@@ -270,10 +271,8 @@ def rehearse(replica: Replica) -> None:
     except UsageError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
-        raise UsageError(
-            f"the model fails on a batch of shape {tuple(x.shape)} from this data: {type(error).__name__}: "
-            f"{first_line(error)}"
-        ) from error
+        where = f"the model fails on a batch of shape {tuple(x.shape)} from this data"
+        raise restated(f"{where}: {type(error).__name__}: {first_line(error)}", error) from error
     finally:
         with torch.no_grad():
             for buffer, before in buffers:

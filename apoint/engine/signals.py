@@ -72,18 +72,27 @@ def _leave_closed_terminal() -> None:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """A stop request that signals set while the block runs; outside the main thread, nothing sets it."""
+    """A stop request that signals set while the block runs; outside the main thread, nothing sets it.
+
+    A signal that came too late for the block to stop because of it goes to whoever listened before.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     handler = _Handler(request)
     previous = {number: signal.signal(number, handler) for number in _to_listen_to()}
+    late = True
     try:
         yield request
+    except TrainingInterruptedError:
+        late = False
+        raise
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+        if request and late:
+            signal.raise_signal(request.signal_number)
 
 
 def _to_listen_to() -> list[signal.Signals]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from apoint.data import Data
-from apoint.engine import Options
+from apoint.engine import Options, custom
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
@@ -507,6 +507,7 @@ def compare(
     say: Callable[[str], None] | None = None,
     watch: Callable[[FleetMoment], None] | None = None,
     report: bool = True,
+    allow_code: bool = False,
     **settings: Any,
 ) -> Verdict:
     """Train two arms over paired seeds until the statistics allow a verdict.
@@ -518,12 +519,15 @@ def compare(
         say: Called with sentences for the user.
         watch: Called with where the fleet stands.
         report: Whether to draw `report.html` in the comparison's folder.
+        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, margin, alpha, looks, anytime, max_pairs, first_seed, budget, vary),
             of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
-    comparison = prepare(baseline, candidate, changes, say=say, watch=watch, **split_settings(settings))
-    with comparison.fleet:
-        verdict = comparison.run()
+    sorted_settings = split_settings(settings)
+    with custom.allowing_code(allow_code):
+        comparison = prepare(baseline, candidate, changes, say=say, watch=watch, **sorted_settings)
+        with comparison.fleet:
+            verdict = comparison.run()
     if report:
         from apoint.report import write_comparison_report
 

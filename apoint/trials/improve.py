@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from apoint.data import Data
-from apoint.engine import Options
+from apoint.engine import Options, custom
 from apoint.engine.fleet import Fleet, FleetMoment, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import assemble, borrowed_randomness, load_data, rehearse
@@ -101,13 +101,18 @@ def _fitting(
     base: Arm, proposed: Sequence[Candidate], metric: str, seed: int, options: Options
 ) -> tuple[dict[str, tuple[Candidate, Arm]], list[dict[str, str]]]:
     """The candidates that can be trained and compared, each with its arm; and the others, with why not."""
+
+    def try_out(arm: Arm) -> None:
+        with borrowed_randomness(0):
+            rehearse(assemble(arm.recipe, seed, data_root=options.data_root, folder=arm.document.folder))
+
     entries, others = {}, []
+    try_out(base)  # what is wrong with the recipe itself is said of it, not of every candidate
     for candidate in proposed:
         arm = make_arm(candidate.label, base.document, candidate.changes)
         try:
             check_comparable(base, arm, metric)
-            with borrowed_randomness(0):
-                rehearse(assemble(arm.recipe, seed, data_root=options.data_root, folder=arm.document.folder))
+            try_out(arm)
         except UsageError as error:
             if candidate.own:
                 raise UsageError(f"the candidate {candidate.written!r} cannot be tried: {error}") from None
@@ -198,6 +203,7 @@ def improve(
     say: Callable[[str], None] | None = None,
     watch: Callable[[FleetMoment], None] | None = None,
     report: bool = True,
+    allow_code: bool = False,
     **settings: Any,
 ) -> Improvement:
     """Look for changes that make a recipe better, and give back the better recipe with its evidence.
@@ -210,15 +216,17 @@ def improve(
         say: Called with sentences for the user.
         watch: Called with where the fleet stands.
         report: Whether to draw the search's report and one of each comparison on fresh seeds.
+        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, margin, alpha, first_seed, vary), of `apoint.engine.Options`
             (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)
-    search = prepare_improvement(
-        recipe, budget, candidates, only_mine=only_mine, say=say, watch=watch, **sorted_settings
-    )
-    with search.fleet:
-        found = search.run()
+    with custom.allowing_code(allow_code):
+        search = prepare_improvement(
+            recipe, budget, candidates, only_mine=only_mine, say=say, watch=watch, **sorted_settings
+        )
+        with search.fleet:
+            found = search.run()
     if report:
         write_reports(found.folder)
     return found

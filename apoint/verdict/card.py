@@ -192,8 +192,8 @@ def _failures(verdict: Verdict) -> str:
 
 
 def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
-    """Why replicas have no number, the first few."""
-    shown = verdict.failure_reasons[:MOST_REASONS]
+    """Why replicas have no number: the first few, each up to its advice, which the record has whole."""
+    shown = [reason.partition(";")[0] for reason in verdict.failure_reasons[:MOST_REASONS]]
     more = len(verdict.failure_reasons) - len(shown)
     lines = [*shown, *([f"and {more} more"] if more else [])]
     return list(zip(["why they failed", *[""] * len(lines)], lines, strict=False))

@@ -17,6 +17,7 @@ from apoint.book.claim import Claim
 from apoint.book.outcome import load
 from apoint.book.running import Running
 from apoint.errors import UsageError
+from tests.sealing import edit
 
 
 @pytest.fixture(autouse=True)
@@ -166,8 +167,22 @@ def test_a_record_of_other_code_or_versions_is_run_again(tmp_path: Path, part: s
     batch.run_all([claim], "quick", tmp_path, workers=1)
     path = tmp_path / "records" / "E1-quick.json"
     assert batch.kept(claim, "quick", tmp_path) is not None
-    path.write_text(path.read_text().replace(f'"{part}": "', f'"{part}": "0'))
+    edit(path, lambda values: values["versions"].update({part: "0"}))
     assert batch.kept(claim, "quick", tmp_path) is None
+
+
+def test_a_record_that_was_changed_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_claims(monkeypatch, made("E1"))
+    run("run", "E1", "--workers", "1", capsys=capsys)
+    path = Path("book/records/E1-quick.json")
+    path.write_text(path.read_text().replace('"holds"', '"fails"', 1))
+    for command in (["run", "--all"], ["build"]):
+        code, _, err = run(*command, capsys=capsys)
+        assert code == 1
+        assert "E1-quick.json has changed since apoint wrote it" in err
+    assert run("run", "E1", "--fresh", "--workers", "1", capsys=capsys)[0] == 0
 
 
 def test_one_that_breaks_does_not_stop_the_others(
@@ -242,7 +257,8 @@ def test_processes_give_the_same_outcomes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_a_signal_leaves_no_process_behind(tmp_path: Path, number: int, code: int) -> None:
     """Two claims in two processes; the command is told to leave while they start."""

@@ -15,6 +15,7 @@ from apoint.engine.custom import allowing_code, record_around
 from apoint.errors import UsageError
 from apoint.inspection.sources import inspect_run
 from apoint.store import Run, reader
+from apoint.trials import compare, improve
 from tests.sealing import edit_in_run, reseal
 
 RECIPE: dict[str, Any] = {
@@ -286,6 +287,8 @@ def test_the_python_interface_obeys_too(folder: Path, tmp_path: Path) -> None:
         lambda: inspect_run(folder),
         lambda: load_model(Run(folder)),
         lambda: Run(folder).model(),
+        lambda: compare(recipe, changes={"batch_size": 10}, runs_root=tmp_path / "new"),
+        lambda: improve(recipe, "1s", runs_root=tmp_path / "new"),
     ):
         with pytest.raises(UsageError, match="allow_code=True"):
             call()
@@ -295,6 +298,11 @@ def test_the_python_interface_obeys_too(folder: Path, tmp_path: Path) -> None:
     assert train(recipe, runs_root=tmp_path / "new", allow_code=True).state == "finished"
     with pytest.raises(UsageError, match="allow_code=True"):
         train(recipe, seed=1, runs_root=tmp_path / "new")
+    settings = {"runs_root": tmp_path / "new", "report": False, "allow_code": True}
+    verdict = compare(recipe, changes={"batch_size": 10}, looks=[3], margin=0.5, workers=1, **settings)
+    assert verdict.pairs == 3
+    with pytest.raises(UsageError, match="there is time for 0 replicas"):  # it was tried out, so it ran
+        improve(recipe, "0.00001s", ["batch_size=10"], only_mine=True, workers=1, **settings)
 
 
 def test_what_is_in_a_record(folder: Path, tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import apoint
 from apoint.engine import NonFiniteError, assemble, training_step
 from apoint.engine import checkpoint as checkpoints
 from apoint.engine.arithmetic import exact_arithmetic, flushes_subnormals
+from apoint.engine.failures import failure_of
 from apoint.engine.loop import Progress, Trainer
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import rehearse
-from apoint.errors import DamagedError, UsageError
+from apoint.errors import DamagedError, FaultError, UsageError
 from apoint.recipe import load_recipe
 from apoint.store import Run
 from tests.sealing import edit_in_run
@@ -525,7 +526,7 @@ MOONS = {"data": "moons", "batch_size": 8}
     ],
 )
 def test_what_does_not_fit_is_found_before_a_folder_is_made(changes, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises((UsageError, FaultError), match=sentence):  # a model for which memory lacks: a fault
         train(tmp_path / "runs", changes)
     assert not (tmp_path / "runs").exists()
 
@@ -538,6 +539,19 @@ def test_a_users_model_that_does_not_take_the_data(tmp_path: Path) -> None:
         apoint.train(recipe, runs_root=tmp_path / "runs")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("when", ["building", "rehearsing"])
+def test_memory_that_runs_out_before_training_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def fail(*arguments: Any, **settings: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr(nn.Linear, "__init__" if when == "building" else "forward", fail)
+    with pytest.raises(FaultError, match="can't allocate memory") as caught:
+        apoint.train(BASE, runs_root=tmp_path)
+    assert failure_of(caught.value).retry
 
 
 def test_the_rehearsal_changes_nothing() -> None:

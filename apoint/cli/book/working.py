@@ -17,9 +17,9 @@ from apoint.book.outcome import record_path
 from apoint.book.running import Scale
 from apoint.cli.progress import ProgressLine, duration
 from apoint.cli.terminal import rewrite, say, say_json
+from apoint.engine.signals import WARNINGS
 from apoint.errors import UsageError
 
-TERMINATED = 143
 HOLD = ("holds", "holds as corrected")
 
 
@@ -91,16 +91,18 @@ def run_chosen(
 
 @contextmanager
 def _leaving_on_request() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does, so that no process stays behind; records are kept already."""
+    """Signals that ask to stop end the work as Ctrl-C does, so that no process stays; records are kept."""
 
     def leave(number: int, frame: Any) -> None:
-        sys.exit(TERMINATED)
+        sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    wanted = [number for number in WARNINGS if signal.getsignal(number) == signal.SIG_DFL]
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, *wanted)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class ClaimLine(ProgressLine):

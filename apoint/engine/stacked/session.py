@@ -240,15 +240,15 @@ def _to_the_end(trainer: StackTrainer) -> None:
             if seat.ending is None:
                 seat.close(state, reason)
 
-    try:
-        with listening() as stop:
+    with listening() as stop:  # also while they are closed: a second signal must not prevent that
+        try:
             trainer.run(stop)
-    except TrainingInterruptedError as interruption:
-        close("interrupted", str(interruption))
-        raise
-    except (ApointError, OSError, RuntimeError) as error:
-        close("failed", f"{type(error).__name__}: {error}")
-        raise
+        except TrainingInterruptedError as interruption:
+            close("interrupted", str(interruption))
+            raise
+        except (ApointError, OSError, RuntimeError) as error:
+            close("failed", f"{type(error).__name__}: {error}")
+            raise
 
 
 def _close_again(member: _Member, kept: Mapping[str, Any], state: str, reason: str) -> None:

@@ -95,7 +95,7 @@ def _pilot(run: Running, task: str, optimizer: dict[str, Any]) -> list[float]:
     for seed in range(FIRST_PILOT, FIRST_PILOT + run.pick(2, 4)):
         try:
             done = train(_recipe(run, task, optimizer), seed, runs_root=run.folder)
-            found.append(float(done.metrics.last("accuracy")))
+            found.append(done.result("test_accuracy"))
         except DivergedError:
             found.append(0.0)
     return found
