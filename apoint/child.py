@@ -62,7 +62,10 @@ def begin(connection: Connection, parent: int, follows_thread: bool, work: str) 
     _stand_alone(parent, follows_thread)
     inbox = Inbox()
     threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
-    importlib.import_module(work).main(connection, inbox)
+    try:
+        importlib.import_module(work).main(connection, inbox)
+    except KeyboardInterrupt:  # no Ctrl-C comes here: the user's code raised it, to end its process
+        os._exit(128 + signal.SIGINT)
 
 
 def follow_parent() -> None:
@@ -120,9 +123,11 @@ def _listen(connection: Connection, inbox: Inbox) -> None:
             message = connection.recv()
         except (EOFError, OSError):
             os._exit(0)
-        except Exception:  # what was sent makes no sense here; the parent sees this process end
-            traceback.print_exc()
-            os._exit(1)
+        except Exception:  # what was sent makes no sense here, or memory is short
+            try:
+                traceback.print_exc()
+            finally:  # whatever happens: the parent sees this process end
+                os._exit(1)
         if isinstance(message, Stop):
             threading.Thread(target=_nudge, args=(inbox, inbox.received), daemon=True).start()
         else:

@@ -21,6 +21,7 @@ from apoint.opening import shown
 BLOCK = 512
 _WINDOW = 8 * BLOCK  # a small label, its header and the next header come with one read
 _MOST_EXTENDED = 1 << 20
+_MOST_PADDING = 16 << 20  # tar fills its last record, which has 10 KiB unless somebody asked for more
 _EMPTY = bytes(BLOCK)
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PLAIN = (b"0", b"\0", b"7")
@@ -128,6 +129,12 @@ class TarReader:
 
     def _refuse_rest(self, position: int) -> None:
         """A tar ends with empty blocks; anything else after them would be lost."""
+        rest = self.size - position
+        if rest > _MOST_PADDING:
+            raise UsageError(
+                f"{self.path}: the tar's end mark stands at byte {position}, and {rest} bytes follow; fetch "
+                "the shard again"
+            )
         while content := self.read(position, 1 << 16):
             if content.strip(b"\0"):
                 raise UsageError(

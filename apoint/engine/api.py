@@ -149,7 +149,11 @@ class Session:
                 )
             if self.earlier_key and self.has_ended():
                 return Run(self.folder)
-            self._train(replica, key, differing, watch)
+            try:
+                self._train(replica, key, differing, watch)
+            except UsageError:
+                if not self.earlier_key or not self.has_ended():  # another process has finished it meanwhile
+                    raise
         return Run(self.folder)
 
     def has_ended(self) -> bool:

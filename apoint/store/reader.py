@@ -17,6 +17,7 @@ from apoint.errors import DamagedError, StorageError, UsageError
 from apoint.opening import open_regular, shown
 from apoint.store.faults import storage_errors
 
+_PART_BYTES = 2**18
 MOST_BYTES = 16 * 2**20  # of a document; ours have a few thousand
 LONGEST_LINE = 2**20
 MOST_DIGITS = 300  # a whole number with more of them is not even a float
@@ -50,8 +51,11 @@ def inside(folder: Path, name: str) -> Path:
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     """The content of a file that is a regular one and not too large."""
+    content = b""
     with open_regular(path, follow_links=False) as stream, storage_errors(path, "read"):
-        content = stream.read(most + 1)
+        # In parts, since `read` takes memory for all it is asked for, and runs are sealed when that is short.
+        while len(content) <= most and (part := stream.read(min(_PART_BYTES, most + 1 - len(content)))):
+            content += part
     if len(content) > most:
         raise StorageError(f"{shown(path)} has more than {most:,} bytes; apoint writes no such file here")
     return content

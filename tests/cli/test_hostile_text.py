@@ -14,6 +14,7 @@ import pytest
 import apoint.cli
 from apoint.cli import main
 from apoint.store import RunWriter
+from tests.sealing import edit
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\x7f\u202egnp\u2066\r\x08"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -172,9 +173,7 @@ def test_scores_and_data(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_record_of_the_book(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "book", "run", "A1", "--quiet")
     (record,) = list(Path("book").rglob("*.json"))
-    values = json.loads(record.read_text())
-    values["numbers"][0]["name"] = HOSTILE
-    record.write_text(json.dumps(values))
+    edit(record, lambda values: values["numbers"][0].update(name=HOSTILE))
     from apoint.book import select
     from apoint.book.batch import kept
     from apoint.book.card import print_card

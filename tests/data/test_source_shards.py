@@ -290,6 +290,10 @@ def test_damaged_headers_joined_and_compressed_shards_are_named(shard_folder: Pa
     assert refusal(shard_folder) == f"{path}: the header at byte {place} is damaged; fetch the shard again"
     path.write_bytes(content + content)
     assert "there is more after the tar's end mark, from byte" in refusal(shard_folder)
+    path.write_bytes(content)
+    os.truncate(path, 8 << 30)  # a hole, which takes no room on the disk and minutes to read
+    assert "the tar's end mark stands at byte" in refusal(shard_folder)
+    path.unlink()
     path.write_bytes(gzip.compress(content))
     assert refusal(shard_folder) == (
         f"{path}: the shard is compressed with gzip, and its members cannot be read in any order; decompress "

@@ -2,11 +2,13 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from apoint.engine import Options, train
 from apoint.engine.api import Session
+from apoint.engine.loop import Moment
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
@@ -131,6 +133,30 @@ def test_who_comes_second_is_told_who_trains(tmp_path: Path) -> None:
             second.run(lambda moment: None)
     finally:
         kill_after(process, 0)
+
+
+def test_a_run_that_another_process_finishes_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, document = load_recipe(RECIPES["mlp-dropout"])
+    options = Options(runs_root=tmp_path / "runs")
+
+    def leave(moment: Moment) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(RECIPES["mlp-dropout"], 3, runs_root=tmp_path / "runs", watch=leave)
+    second = Session(recipe, document, 3, options, lambda sentence: None)
+    assert not second.has_ended()
+    openings = iter([lambda: train(RECIPES["mlp-dropout"], 3, runs_root=tmp_path / "runs"), lambda: None])
+    opens = Session._open
+
+    def open_late(self: Session, *arguments: Any) -> Any:
+        next(openings)()
+        return opens(self, *arguments)
+
+    monkeypatch.setattr(Session, "_open", open_late)
+    assert second.run(lambda moment: None).state == "finished"
 
 
 @pytest.mark.parametrize("piece", ["optimizer", "average", "progress"])

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,6 +146,18 @@ assert len(metrics) == 200_000 and metrics.last("accuracy") == 0.9, len(metrics)
 assert sum(1 for row in metrics if row["split"] == "test") == 100_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
+
+
+def test_a_small_document_takes_little_memory(tmp_path: Path) -> None:
+    """Runs are sealed also when memory is short, so no buffer is made for the largest document."""
+    (tmp_path / "seal.json").write_bytes(b"x" * 700_000)
+    tracemalloc.start()
+    assert len(reader.read_bytes(tmp_path / "seal.json")) == 700_000
+    assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
+    with pytest.raises(StorageError, match="more than 699,999 bytes"):
+        reader.read_bytes(tmp_path / "seal.json", 699_999)
+    assert len(reader.read_bytes(tmp_path / "seal.json", 700_000)) == 700_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory in Linux's units")

@@ -25,7 +25,7 @@ from apoint import child
 from apoint.data.loading import Kept
 from apoint.engine import custom, environment
 from apoint.engine.fleet import worker
-from apoint.engine.fleet.backend import GroupLeft, GroupLost, Report
+from apoint.engine.fleet.backend import GroupLeft, GroupLost, MemberFailed, Report
 from apoint.engine.fleet.sharing import wrap
 from apoint.engine.fleet.task import Group, silent
 from apoint.engine.fleet.work import Stacker
@@ -43,6 +43,7 @@ class Member:
         self.process, self.connection = process, connection
         self.ready = False
         self.group: Group | None = None
+        self.worn = False
         self.known: set[str] = set()
         self.begun = time.monotonic()
 
@@ -168,8 +169,12 @@ class Pool:
         if isinstance(message, worker.Ready):
             self._welcome(member, message)
             return
+        if isinstance(message, MemberFailed) and message.failure.retry:
+            member.worn = True
         if isinstance(message, worker.ENDINGS):
             member.group = None
+            if member.worn:
+                self._dismiss(member)
         self._report(message)
 
     def _welcome(self, member: Member, message: worker.Ready) -> None:
@@ -182,6 +187,12 @@ class Pool:
             )
         member.ready, self._failed_starts = True, 0
         self.start_seconds = time.monotonic() - member.begun
+
+    def _dismiss(self, member: Member) -> None:
+        """Let a worker go that was short of memory or open files: it may be what holds them."""
+        self._members.remove(member)
+        member.connection.close()
+        _ended(member.process, JOIN_SECONDS)
 
     def _bury(self, member: Member) -> None:
         """A worker has died: report its group, and start another one if there is work."""

@@ -73,6 +73,45 @@ def check(results: list[Ended], undisturbed: list[Ended]) -> None:
         assert disagreement(ended.folder, twin.folder, events=False) == ""
 
 
+ONCE = """
+import os
+from pathlib import Path
+from torch import nn
+
+HERE = Path(__file__).parent
+
+
+class Net(nn.Linear):
+    def __init__(self, in_features, num_classes):
+        super().__init__(in_features, num_classes)
+
+    def forward(self, x):
+        if self.training and (HERE / "sign").exists():
+            (HERE / "sign").unlink()
+            (HERE / "failed").write_text(str(os.getpid()))
+            raise {error}
+        with (HERE / "processes").open("a") as stream:
+            stream.write(f"{{os.getpid()}} ")
+        return super().forward(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("error", ["MemoryError", "KeyboardInterrupt"])
+def test_a_worker_that_was_short_of_memory_or_left_is_replaced(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], error: str
+) -> None:
+    """What took the memory may be the process itself, so that trying again there would not help."""
+    (tmp_path / "net.py").write_text(ONCE.format(error=error))
+    tasks = tasks_of({**TINY, "model": {"file": str(tmp_path / "net.py"), "class": "Net"}}, range(3))
+    with Fleet(Options(runs_root=tmp_path / "runs"), "pool", workers=1) as fleet:
+        (tmp_path / "sign").touch()
+        results = fleet.train(tasks)
+    assert {ended.state for ended in results} == {"finished"}
+    after = (tmp_path / "processes").read_text().split()
+    assert (tmp_path / "failed").read_text() not in after
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_twelve_replicas_survive_five_kills(crew: Crew, tmp_path: Path) -> None:
     tasks = tasks_of(TINY, range(12), {"epochs": 6})
     with Fleet(Options(runs_root=tmp_path / "loop", **OFTEN), "loop") as fleet:
