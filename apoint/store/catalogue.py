@@ -171,8 +171,8 @@ class Catalogue:
     def _on_disk(self, work: Callable[[sqlite3.Connection], T], alone: bool, anew: bool) -> T:
         try:
             return with_patience(lambda: self._once_on_disk(work, alone, anew))
-        except sqlite3.DatabaseError as error:
-            if not is_damaged(error):
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: damage within a name
+            if isinstance(error, sqlite3.Error) and not is_damaged(error):
                 raise
             _log.warning("the catalogue %s is damaged (%s) and is built anew", self.path, error)
         return with_patience(lambda: self._once_on_disk(work, alone=True, anew=True))

@@ -122,7 +122,7 @@ def resolve(status: dict[str, Any], now: float | None = None) -> str:
 def _is_dead_here(status: dict[str, Any]) -> bool:
     if status.get("boot_id") != boot_id():
         return True
-    pid = whole(status.get("pid"))
-    if pid is None or pid <= 0:
-        return False
+    pid = status.get("pid")
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0:
+        return False  # it names no process
     return is_alive(pid, whole(status.get("pid_start"))) is False

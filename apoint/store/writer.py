@@ -236,7 +236,7 @@ class RunWriter:
             self._seal(state, {**self._status, **fields})
             self._status["state"] = state
         elif state != "running":
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(Exception):  # also if memory is short it must say that it ended
                 self._seal(state, {**self._status, **fields})
         with contextlib.suppress(StorageError) if state in EVIDENCE else contextlib.nullcontext():
             self._write_status({"state": state, **fields}, durable=True)
@@ -295,7 +295,7 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        unimportant = contextlib.suppress(StorageError) if error else contextlib.nullcontext()
+        unimportant = contextlib.suppress(Exception) if error else contextlib.nullcontext()
         with unimportant, contextlib.closing(self):
             if self._status["state"] == "running":
                 state, reason = _ending(error)

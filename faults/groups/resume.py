@@ -170,7 +170,8 @@ EDGES: dict[str, Callable[[], None]] = {
 )
 def stopped_at_an_edge(place: Place, edge: str) -> None:
     name, root = "mlp-dropout", place.folder / "runs"
-    expected = 0 if edge in ("after the end", "before the last step") else -9
+    # A signal in the last step comes too late to stop the run, which ends; then it ends the process.
+    expected = {"after the end": 0, "before the last step": -15}.get(edge, -9)
     in_child(training(SHORT[name], root, EDGES[edge]), place.folder).expect(expected)
     in_child(training(SHORT[name], root), place.folder).expect(0)
     same_end(place, name, root)

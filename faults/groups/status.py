@@ -207,6 +207,7 @@ def _zombie() -> int:
 
 
 def _someone_else() -> int:
+    time.sleep(0.05)  # starts are told apart by the clock's tick, a hundredth of a second
     return subprocess.Popen(["sleep", "100"]).pid
 
 

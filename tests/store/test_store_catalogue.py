@@ -120,6 +120,8 @@ DAMAGE = {
     "garbage": lambda path: path.write_bytes(b"this is no database" * 500),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:5000]),
     "zeroed": lambda path: path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096)),
+    "byte of a name": lambda path: path.write_bytes(path.read_bytes().replace(b"TABLE", b"TABL\xd5", 1)),
+    "byte of a word": lambda path: path.write_bytes(path.read_bytes().replace(b" UNIQUE", b" \xd5NIQUE", 1)),
     "without a table": lambda path: execute(path, "DROP TABLE blocks"),
     "with a foreign table": lambda path: execute(path, "DROP TABLE blocks", "CREATE TABLE blocks(a)"),
 }

@@ -23,6 +23,7 @@ from apoint.store import Run
 from apoint.store.layout import LOCK, is_run_folder
 from apoint.store.lock import FileLock
 from apoint.store.seal import EVIDENCE
+from apoint.store.status import lease
 
 STACKED = "arithmetic"  # the part of a key that only runs trained in a stack have
 
@@ -90,7 +91,7 @@ class Recall:
             return Standing("new")
         run = Run(folder)
         state = run.state
-        if state == "running":
+        if state == "running" and not _was_left_by_us(run):
             return Standing("busy")
         problems = run.problems() or (["it has no seal"] if state in ("unsealed", "unknown") else [])
         if problems:
@@ -117,6 +118,17 @@ class Recall:
         with contextlib.suppress(UsageError, StorageError), FileLock(folder / LOCK):
             if self.standing(task) == before:
                 set_aside(folder, silent)
+
+
+def _was_left_by_us(run: Run) -> bool:
+    """Whether this process wrote the run and could not even note that it ended, as memory was short."""
+    if any(run.status.get(name) != value for name, value in lease().items()):
+        return False
+    try:
+        FileLock(run.folder / LOCK).release()
+    except (UsageError, StorageError):
+        return False
+    return True
 
 
 def ended_by_record(task: Task, run: Run, cached: bool) -> Ended:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from apoint.engine.fleet.pool import Member, Pool, manner_of_death
 from apoint.engine.fleet.worker import Ready
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import ApointError, FaultError, TrainingError, UsageError
-from apoint.store import Run
+from apoint.store import Run, writer
 from tests.engine.fleet.common import TINY, disagreement, ends, tasks_of
 from tests.engine.fleet.conftest import Crew
 
@@ -110,6 +111,25 @@ def test_a_worker_that_was_short_of_memory_or_left_is_replaced(
     after = (tmp_path / "processes").read_text().split()
     assert (tmp_path / "failed").read_text() not in after
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("wherever", ["write_seal", "replace_or_overwrite"])
+def test_memory_that_never_suffices_for_the_seal_stops_the_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wherever: str
+) -> None:
+    """The run cannot say that it ended, and whoever tries again must not wait for itself."""
+    real = getattr(writer, wherever)
+
+    def fail(place: Path, *arguments: Any, **facts: Any) -> Any:
+        if facts or "running" not in arguments[0]:
+            raise MemoryError
+        return real(place, *arguments)
+
+    monkeypatch.setattr(writer, wherever, fail)
+    if wherever == "replace_or_overwrite":
+        monkeypatch.setattr(writer, "write_seal", fail)
+    with Fleet(Options(runs_root=tmp_path), "loop") as fleet, pytest.raises(FaultError, match="MemoryError"):
+        fleet.train(tasks_of(TINY, range(2)))
 
 
 def test_twelve_replicas_survive_five_kills(crew: Crew, tmp_path: Path) -> None:
