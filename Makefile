@@ -26,11 +26,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What starts processes of its own, or keeps to a time, has the machine for itself; the rest shares its cores.
+# What starts processes of its own comes second and two files at a time; the rest takes every core.
 APART := tests/book tests/cli tests/doctor tests/engine tests/faults tests/inspection tests/report tests/store tests/trials
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto $(addprefix --ignore=,$(APART))
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(APART)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile $(APART)
 
 # Watching every line makes the tests half as slow again, so this stands apart.
 coverage: $(READY)

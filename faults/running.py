@@ -256,7 +256,8 @@ def _keeper(
 def _without_paths(text: str) -> str:
     """A reason without the places of this machine: only what lies in the case's folder, or a file's name."""
     text = re.sub(r"\S*apoint-faults-[^/\s]+/(case|shared)-\d+/?", "", text)
-    return re.sub(r"/[^\s'\"]*/(?=[^/\s'\"]+\.py\b)", "", text)
+    text = re.sub(r"/[^\s'\"]*/(?=[^/\s'\"]+\.py\b)", "", text)
+    return re.sub(r"/\S*/(?=apoint-\w+\.txt)", "", text)  # where a traceback was saved
 
 
 def _work(group: Group, case: Case, place: Place) -> Callable[[], None]:

@@ -12,7 +12,7 @@ import torch
 
 from apoint.engine import Options, checkpoint
 from apoint.engine.api import Session
-from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task
+from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task, call, work
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.engine.stacked import CannotStackError
 from apoint.errors import DivergedError
@@ -20,7 +20,7 @@ from apoint.store import Run
 from tests.engine.fleet.common import DIVERGING, TINY, disagreement, ends, tasks_of
 from tests.engine.fleet.conftest import Crew
 
-LONG = {"epochs": 80}  # long enough to be left in
+LONG = {"epochs": 240}  # long enough to be left in
 CALLS: list[tuple[list[str], Path]] = []
 
 
@@ -46,8 +46,10 @@ def interrupt(sessions: Sequence[Session], folder: Path, watch: Any, say: Any) -
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     CALLS.clear()
+    monkeypatch.setattr(call, "WATCH_SECONDS", 0.0)  # every step is seen, however fast the machine is
+    monkeypatch.setattr(work, "STEPPED_SECONDS", 0.0)
 
 
 def fleet(root: Path, stacker: Any, said: list[str] | None = None, **settings: Any) -> Fleet:
