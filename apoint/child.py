@@ -11,6 +11,7 @@ work is a module's name.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import importlib
@@ -22,12 +23,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 NUDGE_SECONDS = 0.1
+THREAD_SECONDS = 60.0
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 HELD = frozenset(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
 
@@ -61,11 +64,31 @@ def begin(connection: Connection, parent: int, follows_thread: bool, work: str) 
     """
     _stand_alone(parent, follows_thread)
     inbox = Inbox()
-    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+    start_thread(_listen, connection, inbox)
     try:
         importlib.import_module(work).main(connection, inbox)
     except KeyboardInterrupt:  # no Ctrl-C comes here: the user's code raised it, to end its process
         os._exit(128 + signal.SIGINT)
+
+
+def start_thread(target: Callable[..., None], *arguments: Any) -> None:
+    """Start a daemon thread, or raise a `MemoryError` if there is no memory for one.
+
+    `threading.Thread.start` waits for the new thread without a limit, also if it ran out of memory before
+    it could say that it began.
+    """
+    begun = threading.Event()
+
+    def run() -> None:
+        begun.set()
+        target(*arguments)
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError as error:
+        raise MemoryError(f"no thread could be started: {error}") from None
+    if not begun.wait(THREAD_SECONDS):
+        raise MemoryError(f"a thread did not begin within {THREAD_SECONDS:g} seconds")
 
 
 def follow_parent() -> None:
@@ -74,7 +97,7 @@ def follow_parent() -> None:
     For pools of others, which import what they work on after this.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    start_thread(_leave_with_parent)
 
 
 def _leave_with_parent() -> None:
@@ -129,7 +152,7 @@ def _listen(connection: Connection, inbox: Inbox) -> None:
             finally:  # whatever happens: the parent sees this process end
                 os._exit(1)
         if isinstance(message, Stop):
-            threading.Thread(target=_nudge, args=(inbox, inbox.received), daemon=True).start()
+            start_thread(_nudge, inbox, inbox.received)
         else:
             inbox.put(message)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import importlib
 import shlex
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,12 +162,15 @@ class _Ahead:
     def __call__(self, moment: FleetMoment) -> None:
         if moment.progress > 0 and not self._begun:
             self._begun = True
-            threading.Thread(target=self._import).start()
+            # Not `threading.Thread`, which waits for ever for a thread that has no memory to begin.
+            with contextlib.suppress(RuntimeError, MemoryError):
+                _thread.start_new_thread(self._import, ())
         self._watch(moment)
 
     def _import(self) -> None:
-        for name in ("matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.optimize"):
-            importlib.import_module(name)
+        with contextlib.suppress(MemoryError):  # whoever needs them tries again
+            for name in ("matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.optimize"):
+                importlib.import_module(name)
 
 
 def _sorted_arguments(others: tuple[str, ...]) -> tuple[str | None, dict[str, Any]]:
