@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from faults import table
+from faults import breaking, table
 from faults.breaking import Breaker, in_child
 from faults.group import Failure, Group, Place, check, draws, slice_of
 from faults.ledger import Ledger, Result, code_of
@@ -188,3 +188,17 @@ def test_a_kill_strikes_at_the_operation(folder: Path) -> None:
 
     assert in_child(work, folder.parent).code == -signal.SIGKILL
     assert [path.name for path in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(("queued", "reason"), [(0.0, "a process hangs"), (1e9, "")])
+def test_waiting_for_a_processor_is_no_hang(
+    queued: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaking, "_queued_seconds", lambda pid: queued)
+    try:
+        in_child(lambda: time.sleep(0.5), tmp_path, seconds=0.1)
+        found = ""
+    except Failure as failure:
+        found = str(failure)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
