@@ -63,15 +63,11 @@ def test_a_plan_writes_nothing_and_counts_what_there_is_to_do(tmp_path: Path) ->
 
 def test_plans_of_all_backends(tmp_path: Path) -> None:
     tasks = tasks_of(TINY, range(8), SLOW)
-    predicted = {}
     for backend in ("loop", "stacked", "pool", "pool+stacked"):
-        plan = Fleet(Options(runs_root=tmp_path), backend, workers=2).plan(tasks)
-        assert plan.backend == backend
-        predicted |= plan.per_backend
+        assert Fleet(Options(runs_root=tmp_path), backend, workers=2).plan(tasks).backend == backend
     auto = Fleet(Options(runs_root=tmp_path), workers=2).plan(tasks)
     assert set(auto.per_backend) >= {"loop", "pool of 2", "stacked by 8", "pool of 2, stacked by 4"}
     assert auto.seconds == pytest.approx(min(auto.per_backend.values()), rel=0.06)
-    assert auto.seconds < 2 * min(predicted.values())
 
 
 def test_the_probe_is_bounded_by_the_work(tmp_path: Path) -> None:
