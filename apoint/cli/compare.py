@@ -62,7 +62,7 @@ def fleet_options(command: Any) -> Any:
     help="The smallest difference that matters; by default half the baseline's deviation over seeds.",
 )
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all looks.")
-@click.option("--looks", help="Numbers of pairs at which to look; 8,16,24,32 by default.")
+@click.option("--looks", help="Numbers of pairs at which to look; 6,7,8,10,12,14,16,20,24,28,32 by default.")
 @click.option("--anytime", is_flag=True, help="Look after every pair, by the rule that allows it.")
 @click.option("--max-pairs", type=int, help="End after so many pairs.")
 @click.option(

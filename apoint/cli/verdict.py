@@ -121,7 +121,7 @@ def _margin_from(table: Scores, exploratory: list[str]) -> float:
 
 def _looks(text: str | None, anytime: bool, pairs: int) -> tuple[int, ...]:
     from apoint.errors import UsageError
-    from apoint.verdict.intervals import SMALLEST_LOOK
+    from apoint.verdict.calibration import SMALLEST_LOOK
 
     if text is None:
         if 1 < pairs < SMALLEST_LOOK and not anytime:

@@ -15,7 +15,16 @@ from apoint.report.record import ComparisonRecord
 from apoint.report.scale import digits_of
 from apoint.report.tables import looks_table
 from apoint.report.thinning import BUCKETS, THIN_ABOVE
-from apoint.report.words import THIN_SPACE, confidence, count, listed, metric_name, metric_unit, percent
+from apoint.report.words import (
+    NO_INTERVAL,
+    THIN_SPACE,
+    confidence,
+    count,
+    listed,
+    metric_name,
+    metric_unit,
+    percent,
+)
 
 TRAINING_LOSS = "train_loss"
 _ENLARGED_BELOW = 0.5  # of the whole's height: what the second half of training must be to be drawn apart
@@ -51,9 +60,10 @@ def _slope_caption(record: ComparisonRecord) -> str:
 
 def _forest_caption(record: ComparisonRecord) -> str:
     verdict = record.verdict
+    interval = f"with its {confidence(verdict.interval_alpha)} interval"
     return (
         f"The same {count(len(record.pairs), 'pair')} as differences, the least on top; all are drawn, no "
-        f"smoothing. The bar at the foot is the mean with its {confidence(verdict.interval_alpha)} interval; "
+        f"smoothing. At the foot is the mean {interval if verdict.has_interval else f'({NO_INTERVAL})'}; "
         f"the shaded band is the margin of {digits_of(record).margin(verdict.margin)}. "
         f"Unit: {metric_unit(verdict.metric)}."
     )
@@ -81,11 +91,11 @@ def _looks_caption(record: ComparisonRecord) -> str:
     ahead = f"; not reached: {listed(missed)} pairs" if missed else ""
     seeds = f"{verdict.pairs} seeds in each arm at the last"
     bars = "Bars are" if len(verdict.looks) <= MOST_BARS else "The band is"
-    endless = any(math.isinf(end) for look in verdict.looks for end in look.interval)
-    open_ended = " It has no end yet where it leaves the frame." if endless else ""
+    open_looks = not all(look.has_interval for look in verdict.looks)
+    alone = " A look that has no interval yet shows its mean alone." if open_looks else ""
     return (
         f"{made}{ahead}; {seeds}. No smoothing. {bars} the {confidence(verdict.interval_alpha)} interval, "
-        f"valid over all looks together.{open_ended} The stripe around zero is the margin. "
+        f"valid over all looks together.{alone} The stripe around zero is the margin. "
         f"Unit: {metric_unit(verdict.metric)}."
     )
 
@@ -93,9 +103,13 @@ def _looks_caption(record: ComparisonRecord) -> str:
 def _reading(record: ComparisonRecord) -> Markup:
     margin = digits_of(record).margin(record.verdict.margin)
     rules = [
-        ("Equivalent", f"the whole interval lies inside the shaded margin of {margin}."),
-        ("Better", "it lies above zero, and not inside the margin."),
-        ("Worse", "it lies below zero, and not inside the margin."),
+        (
+            "Equivalent",
+            f"the equivalence interval lies inside the shaded margin of {margin}. It is made of two "
+            "one-sided bounds and is a little shorter than the one drawn.",
+        ),
+        ("Better", "the interval lies above zero, and the arms are not equivalent."),
+        ("Worse", "the interval lies below zero, and the arms are not equivalent."),
         ("Undecided", "none of these yet: more pairs, until the plan is used up."),
     ]
     items = [element("li", element("b", f"{name}: "), words) for name, words in rules]
@@ -107,12 +121,11 @@ def _boundary_words(record: ComparisonRecord) -> Markup | None:
     words = []
     if boundary(record.verdict):
         words.append(
-            "Dashed lines are the stopping boundary: a mean beyond them makes the interval clear zero."
+            "Dashed lines are the stopping boundary for symmetric differences: a mean beyond them makes the "
+            "interval clear zero. If the differences have a tail towards zero, it takes more."
         )
         if not_reached(record.verdict):
             words.append("For looks not reached it stands where the deviation seen last would put it.")
-    if any(look.rule == "sign-flip" for look in record.verdict.looks):
-        words.append("Square marks are looks under the sign-flip rule, which has no boundary in these units.")
     return element("p", " ".join(words), class_="soft") if words else None
 
 
@@ -145,7 +158,7 @@ def _differences(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]
     late = Panel.of_difference(record, runs, second_half=True)
     if late is not None and late.height < _ENLARGED_BELOW * whole.height:
         svg = figures.difference_curve(record, late, "late", second_half=True)
-        left_out = 'class="interval"' not in svg
+        left_out = record.verdict.has_interval and 'class="interval"' not in svg
         caption = f"The same from half of training on, enlarged. {_difference_caption(late)}"
         caption += " The verdict's interval is wider than this frame and left out." * left_out
         found.append(figure(svg, caption))

@@ -46,11 +46,11 @@ def sentence(record: ComparisonRecord) -> str:
     if not verdict.looks and not verdict.pairs:
         return f"No verdict yet: no look at the {metric_name(verdict.metric)} was made so far."
     digits = digits_of(record)
-    lower, upper = (digits.signed(end) for end in verdict.interval)
     word = OUTCOME_WORDS.get(verdict.outcome, "Undecided")
     return (
         f"{word} after {count(verdict.pairs, 'pair')}: the candidate's {metric_name(verdict.metric)} differs "
-        f"by {digits.signed(verdict.effect)} ({lower} to {upper}; positive means the candidate is better)."
+        f"by {digits.signed(verdict.effect)} ({digits.span(verdict.interval)}; positive means the candidate "
+        "is better)."
     )
 
 
@@ -105,9 +105,6 @@ def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
         found.append(notice(words))
     if record.state in _UNFINISHED:
         found.append(notice(_UNFINISHED[record.state]))
-    if record.verdict.switched:
-        reason = record.verdict.switch_reason or "the differences do not look Gaussian"
-        found.append(notice(f"The distribution-free sign-flip rule decides: {reason}."))
     if runs.num_missing:
         named = count(runs.num_named, "run")
         found.append(
@@ -124,12 +121,11 @@ def notice(first: str, *reasons: str) -> Markup:
 
 def _numbers(record: ComparisonRecord) -> Markup:
     verdict, digits = record.verdict, digits_of(record)
-    lower, upper = (digits.signed(end) for end in verdict.interval)
     most = fields.maybe_whole(record.declaration.get("max_pairs"))
     rows = [
         ("Effect", digits.signed(verdict.effect), "mean paired difference; positive favours the candidate"),
-        (f"{confidence(verdict.interval_alpha)} interval", f"{lower} to {upper}",
-         "valid over all looks together"),
+        (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
+         "valid over all looks together" if verdict.has_interval else "too few pairs so far"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
         ("Margin", digits.margin(verdict.margin), "the smallest difference that matters"),
         ("Cost", *cost_words(record.cost)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from apoint.report.record import ComparisonRecord
@@ -11,8 +12,9 @@ from apoint.report.words import Digits
 def digits_of(record: ComparisonRecord) -> Digits:
     """Two digits of the smaller of the interval's half width and the margin."""
     verdict = record.verdict
+    scores = [score for score in verdict.baseline if math.isfinite(score)]
     half = (verdict.interval[1] - verdict.interval[0]) / 2
     spreads = [half, verdict.margin]
-    if not any(spread > 0 for spread in spreads) and len(verdict.baseline) > 1:
-        spreads.append(statistics.stdev(verdict.baseline))
-    return Digits.for_spread(spreads)
+    if not any(0 < spread < math.inf for spread in spreads) and len(scores) > 1:
+        spreads.append(statistics.stdev(scores))
+    return Digits.for_spread(spreads, scores)

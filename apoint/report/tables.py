@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from apoint.report import fields
 from apoint.report.markup import Markup, element, join, table
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
+from apoint.report.verdict_record import VerdictRecord
 from apoint.report.words import (
+    NO_INTERVAL,
     Digits,
     budget_words,
     confidence,
@@ -24,6 +27,7 @@ from apoint.report.words import (
     short,
 )
 from apoint.store import strict_json
+from apoint.verdict.card import NOTICED
 
 Row = tuple[str, str, str]
 MOST_OPEN_LOOKS = 6
@@ -33,28 +37,68 @@ def companions_section(record: ComparisonRecord) -> Markup:
     """What is reported beside the interval."""
     verdict, digits = record.verdict, digits_of(record)
     low, high = (percent(share) for share in verdict.improvement_interval)
+    equivalence = _equivalence_row(record)
     rows: list[Row] = [
+        *_adjusted_row(record),
+        *equivalence,
         ("Probability of improvement", percent(verdict.improvement),
          f"share of pairs in which the candidate was better, ties half; {low} to {high}"),
-        ("Standardised effect", short(verdict.standardised_effect),
-         "effect in standard deviations of the paired difference"),
+        _standardised_row(verdict.standardised_effect),
         ("Robust mean", digits.signed(verdict.robust_mean),
          "mean of the middle half of the differences; far from the effect if few pairs decide it"),
         ("Sign-flip p", p_value(verdict.sign_flip_p),
          f"no distribution assumed; the smallest that {count(verdict.pairs, 'pair')} can give is "
          f"{p_value(verdict.smallest_p)}; not corrected for repeated looks"),
-        ("Skewness", short(verdict.skewness),
-         f"of the differences; {'too large for the t rule' if verdict.switched else 'the t rule was kept'}"),
+        ("Skewness", Digits(2).signed(verdict.skewness), f"of the differences; {_sides(verdict)}"),
         _failures_row(record),
     ]  # fmt: skip
     if verdict.further_pairs is not None:
         rows.append(("Further pairs", f"about {verdict.further_pairs}", "would probably settle it"))
-    lead = "Companions of the verdict. They do not decide; if they disagree with it, look at the pairs."
+    they = "Apart from the equivalence interval they" if equivalence else "They"
+    lead = f"Companions of the verdict. {they} do not decide; if they disagree with it, look at the pairs."
     notes = element("ul", [element("li", note) for note in verdict.notes]) if verdict.notes else None
     return element(
         "section", element("h2", "Beside the interval"), element("p", lead, class_="soft"), notes,
         table("Companions of the verdict", ("Quantity", "Value", "Meaning"), rows, "wide words"),
     )  # fmt: skip
+
+
+def _adjusted_row(record: ComparisonRecord) -> list[Row]:
+    """The effect less the bias of stopping early; nothing if undecided, or if there was one look."""
+    verdict = record.verdict
+    if verdict.outcome == "undecided" or len(verdict.planned_looks) < 2:
+        return []
+    shown = digits_of(record).signed(verdict.adjusted_effect)
+    return [("Adjusted effect", shown, "without what stopping early adds on average")]
+
+
+def _equivalence_row(record: ComparisonRecord) -> list[Row]:
+    verdict, digits = record.verdict, digits_of(record)
+    if verdict.outcome in ("better", "worse"):
+        return []
+    words = (
+        f"{confidence(2 * verdict.interval_alpha)} interval between two one-sided bounds; inside "
+        f"{digits.margin(verdict.margin)} means equivalent"
+    )
+    return [("Equivalence interval", digits.span(verdict.equivalence_interval), words)]
+
+
+def _standardised_row(value: float) -> Row:
+    if math.isinf(value):
+        return "Standardised effect", "without limit", "the paired differences do not vary"
+    words = "effect in standard deviations of the paired difference"
+    return "Standardised effect", Digits(2).plain(value), words
+
+
+def _sides(verdict: VerdictRecord) -> str:
+    """Which side of the interval is longer, if one is noticeably so."""
+    if not verdict.has_interval:
+        return NO_INTERVAL
+    down, up = verdict.effect - verdict.interval[0], verdict.interval[1] - verdict.effect
+    if max(down, up) >= NOTICED * min(down, up) > 0:
+        side = "below" if down > up else "above"
+        return f"the interval is longer on the side of the tail, {side} the effect"
+    return "the interval is nearly symmetric"
 
 
 def _failures_row(record: ComparisonRecord) -> Row:
@@ -76,8 +120,8 @@ def looks_table(record: ComparisonRecord) -> Markup:
         (
             str(look.pairs),
             digits.signed(look.effect),
-            f"{digits.signed(look.interval[0])} to {digits.signed(look.interval[1])}",
-            look.outcome + (", sign-flip" if look.rule == "sign-flip" else ""),
+            digits.span(look.interval),
+            look.outcome,
         )
         for look in record.verdict.looks
     ]

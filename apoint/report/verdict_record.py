@@ -19,7 +19,8 @@ class LookRecord:
     interval: tuple[float, float]
     multiplier: float
     outcome: str
-    rule: str
+    equivalence_interval: tuple[float, float]
+    margin: float
 
     @classmethod
     def from_dict(cls, content: Json) -> LookRecord:
@@ -30,13 +31,19 @@ class LookRecord:
             interval=fields.interval(content.get("interval")),
             multiplier=fields.number(content.get("multiplier")),
             outcome=fields.text(content.get("outcome")) or "undecided",
-            rule=fields.text(content.get("rule")) or "t",
+            equivalence_interval=fields.interval(content.get("equivalence_interval")),
+            margin=fields.number(content.get("margin")),
         )
 
     @property
-    def half_width(self) -> float:
-        """Half the length of the interval."""
-        return (self.interval[1] - self.interval[0]) / 2
+    def has_interval(self) -> bool:
+        """Whether the interval has two ends yet."""
+        return all(map(math.isfinite, self.interval))
+
+    @property
+    def symmetric_half(self) -> float:
+        """Half the interval's length without skewness: a tail makes only its own side longer."""
+        return min(self.effect - self.interval[0], self.interval[1] - self.effect)
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,9 @@ class VerdictRecord:
     planned_looks: tuple[int, ...]
     anytime: bool
     negligible: bool
+    equivalence_interval: tuple[float, float]
+    adjusted_effect: float
     skewness: float
-    switched: bool
-    switch_reason: str
     sign_flip_p: float
     smallest_p: float
     improvement: float
@@ -98,6 +105,11 @@ class VerdictRecord:
     notes: tuple[str, ...]
     interval_alpha: float
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether the interval has two ends yet."""
+        return all(map(math.isfinite, self.interval))
+
     @classmethod
     def from_dict(cls, content: Json, declaration: Json) -> VerdictRecord:
         """The verdict in a JSON object; what it leaves out is taken from the declaration.
@@ -112,7 +124,7 @@ class VerdictRecord:
 
 def _known(content: Json, declaration: Json, looks: tuple[LookRecord, ...]) -> dict[str, Any]:
     """What was declared, and what the last look says."""
-    last = looks[-1] if looks else LookRecord(0, math.nan, (math.nan, math.nan), math.nan, "undecided", "t")
+    last = looks[-1] if looks else LookRecord.from_dict({})
     either = {**declaration, **content}
     planned = fields.wholes(content.get("planned_looks")) or fields.wholes(declaration.get("looks"))
     alpha = fields.first_known([fields.number(either.get("alpha")), 0.05])
@@ -136,13 +148,12 @@ def _known(content: Json, declaration: Json, looks: tuple[LookRecord, ...]) -> d
 
 def _companions(content: Json) -> dict[str, Any]:
     """What is reported beside the interval."""
-    single = ["skewness", "sign_flip_p", "smallest_p", "improvement"]
+    single = ["adjusted_effect", "skewness", "sign_flip_p", "smallest_p", "improvement"]
     single += ["standardised_effect", "robust_mean", "correlation"]
     return {
         **{name: fields.number(content.get(name)) for name in single},
         "negligible": content.get("negligible") is True,
-        "switched": content.get("switched") is True,
-        "switch_reason": fields.text(content.get("switch_reason")),
+        "equivalence_interval": fields.interval(content.get("equivalence_interval")),
         "improvement_interval": fields.interval(content.get("improvement_interval")),
         "failures": FailuresRecord.from_dict(fields.mapping(content.get("failures"))),
         "further_pairs": fields.maybe_whole(content.get("further_pairs")),

@@ -25,9 +25,11 @@ _UNITS = {
     "rmse": "units of the target",
     "explained": "share of variance",
 }
+NO_INTERVAL = "no interval yet"
 _KEPT_CONTROLS = "\n\t"
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 _MOST_DECIMALS = 7
+_ROUNDING = 1e-12
 
 
 def clean(text: object) -> str:
@@ -49,9 +51,15 @@ class Digits:
     decimals: int
 
     @classmethod
-    def for_spread(cls, spreads: Iterable[float]) -> Digits:
-        """Two digits of the smallest spread that is a number above zero; four places if there is none."""
-        sound = [abs(each) for each in spreads if math.isfinite(each) and each != 0]
+    def for_spread(cls, spreads: Iterable[float], scores: Iterable[float] = ()) -> Digits:
+        """Two digits of the smallest spread that is a number above zero; four places if there is none.
+
+        Args:
+            spreads: Such as a margin or half an interval.
+            scores: What varies; a spread that is only rounding beside them does not count.
+        """
+        least = _ROUNDING * max((abs(each) for each in scores if math.isfinite(each)), default=0.0)
+        sound = [abs(each) for each in spreads if math.isfinite(each) and abs(each) > least]
         if not sound:
             return cls(4)
         return cls(max(0, 1 - math.floor(math.log10(min(sound)))))
@@ -61,14 +69,24 @@ class Digits:
         if not math.isfinite(value):
             return _not_finite(value)
         if self.decimals > _MOST_DECIMALS or abs(value) >= 1e7:
+            value = round(value, self.decimals) + 0.0  # what is rounding beside the others is 0, not −0
             return f"{value:.3g}".replace("-", MINUS)
         shown = f"{value:.{self.decimals}f}"
         return f"{abs(value):.{self.decimals}f}" if float(shown) == 0 else shown.replace("-", MINUS)
 
     def signed(self, value: float) -> str:
-        """The number with its sign, also if that is a plus."""
+        """The number with its sign, also if that is a plus; what is shown as zero has none."""
         shown = self.plain(value)
-        return shown if not value > 0 else f"+{shown}"
+        return f"+{shown}" if value > 0 and shown.strip("0.") else shown
+
+    def span(self, interval: tuple[float, float]) -> str:
+        """An interval with signs; an end near zero gets up to three more digits, because its side decides."""
+        if not all(map(math.isfinite, interval)):
+            return NO_INTERVAL
+        closest = min((abs(end) for end in interval if end), default=1.0)
+        needed = math.ceil(-math.log10(closest))
+        digits = Digits(needed) if self.decimals < needed <= self.decimals + 3 else self
+        return f"{digits.signed(interval[0])} to {digits.signed(interval[1])}"
 
     def margin(self, value: float) -> str:
         """The number with plus and minus before it, in one line."""

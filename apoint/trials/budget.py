@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from apoint.errors import UsageError
+from apoint.verdict import DEFAULT_LOOKS
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _PATTERN = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(s|m|min|h|d)\s*$")
-FEWEST_PAIRS = 6  # below, no distribution-free statement can reach an error rate of 5 %
+FEWEST_PAIRS = DEFAULT_LOOKS[0]  # fewer cannot show how skewed the differences are
+LATER_STEP = 8  # beyond the usual looks
 
 
 def seconds_of(text: str | float) -> float:
@@ -26,7 +28,7 @@ def seconds_of(text: str | float) -> float:
 
 
 def looks_within(num_pairs: int, most: int = 32) -> tuple[int, ...]:
-    """Up to four looks, evenly spaced, that end at what can be afforded.
+    """The usual looks up to what can be afforded, which is the last one.
 
     Args:
         num_pairs: How many pairs fit.
@@ -38,5 +40,5 @@ def looks_within(num_pairs: int, most: int = 32) -> tuple[int, ...]:
             f"there is room for {num_pairs} pairs, and a verdict needs at least {FEWEST_PAIRS}; give more "
             "time, or shorten training"
         )
-    looks = {max(FEWEST_PAIRS, round(last * share)) for share in (0.25, 0.5, 0.75, 1.0)}
-    return tuple(sorted(looks))
+    usual = (*DEFAULT_LOOKS, *range(DEFAULT_LOOKS[-1] + LATER_STEP, last, LATER_STEP))
+    return (*(n for n in usual if n < last), last)

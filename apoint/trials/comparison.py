@@ -2,23 +2,23 @@
 
     compare("base.yaml", changes={"optimizer.name": "lion", "optimizer.lr": 1e-4})
 
-The order of things is the point. The rules are declared and written down first. If the margin is to come
-from the baseline's own spread, the baseline's seeds of the first look are trained next, and only then is
-the first candidate. Pairs are added up to the next planned look, and no further once it decides. What was
-trained is in run folders and is never trained twice, so an interrupted comparison goes on where it was,
-and gives the same numbers.
+The order of things is the point. The rules are declared and written down first. Pairs are added up to the
+next planned look, and no further once it decides. What was trained is in run folders and is never trained
+twice, so an interrupted comparison goes on where it was, and gives the same numbers.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from apoint.data import Data
 from apoint.engine import Options, custom
@@ -32,12 +32,13 @@ from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
-from apoint.trials.declaration import ANYTIME_PAIRS, DEFAULT_LOOKS, Declaration
+from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
 from apoint.trials.record import ArmRecord
-from apoint.verdict import Verdict, check_plan, decide
+from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
+from apoint.verdict.decision import default_margin
+from apoint.verdict.pairs import Pairs
 
-PILOT_PAIRS = 8
-PILOT_RULE = "half the standard deviation of the baseline's first {} seeds"
+MARGIN_RULE = "half the standard deviation of the baseline over the seeds of each look"
 
 
 def _silent(_: Any) -> None:
@@ -133,8 +134,6 @@ class Comparison:
             self.say(f"exploratory: {reason}")
         self._settle()
         try:
-            if self.declaration.margin_rule == self._pilot_rule():
-                self._pilot()
             for pairs in self._stations():
                 if not self._has_time_for(pairs):
                     self.say(
@@ -142,6 +141,8 @@ class Comparison:
                     )
                     break
                 self._train(pairs)
+                if self.verdict is None and self.declaration.margin is None:
+                    self._check_baseline()
                 if self._look() != "undecided":
                     break
         except (TrainingInterruptedError, TrainingError, FaultError):
@@ -185,45 +186,27 @@ class Comparison:
         """All replicas of so many pairs, one arm after the other."""
         return [task for arm in self.arms for task in self._tasks(arm, self._seeds(pairs))]
 
-    def _pilot_rule(self) -> str:
-        return PILOT_RULE.format(self._pilot_pairs())
-
-    def _pilot(self) -> None:
-        """Take the margin from the spread of the baseline's first seeds, by the rule that was declared.
-
-        A comparison that is continued does it again: what was declared is the rule, and the number follows
-        from the sealed runs.
-
-        The candidate's are trained beside them where the first look needs them anyway: the margin does not
-        depend on them, and twice as many replicas at a time keep all workers busy.
-        """
-        pairs = self._pilot_pairs()
-        self.say(f"pilot: the baseline's first {pairs} seeds, to see how much they differ")
-        self._train(pairs, arms=2 if self.declaration.looks else 1)
-        baseline = self._records[0]
-        _refuse_failing_pilot(baseline)
-        values = [self._capped(value) for value in baseline.values]
-        margin, note = pilot_margin(values, self.declaration.metric, self.test_size)
-        before = self.declaration.margin
-        if before is not None and before != margin:
-            self.say(
-                f"the margin was {before:.3g}, and the baseline's seeds as they are now give {margin:.3g}"
-            )
-        self.declaration = self.declaration.with_margin(margin, note)
-        declarations.write_declaration(self.folder, self.declaration)
+    def _check_baseline(self) -> None:
+        """Refuse a baseline that mostly fails, because the margin follows from its spread; say the margin."""
+        baseline, plan = self._records[0], self.declaration
+        _refuse_failing(baseline)
+        values = np.array(baseline.values)
+        pairs = Pairs(values, values, plan.higher_is_better, plan.cap["value"], self._resolution())
+        margin, note = default_margin(pairs)
         self.say(
-            f"the smallest difference that matters is taken to be {margin:.3g} in "
-            f"{self.declaration.metric}: {note or self.declaration.margin_rule}"
+            f"the smallest difference that matters is taken to be about {margin:.3g} in {plan.metric}: "
+            f"{note or plan.margin_rule}"
         )
 
-    def _pilot_pairs(self) -> int:
-        return self.declaration.looks[0] if self.declaration.looks else PILOT_PAIRS
+    def _resolution(self) -> float | None:
+        """The step of the metric: one example, if it is a share of them; else found from the numbers."""
+        return 1 / self.test_size if self.declaration.metric.endswith("accuracy") else None
 
-    def _train(self, pairs: int, arms: int = 2) -> None:
-        """See to it that the first `pairs` seeds of the first arms are trained, and note what they gave."""
+    def _train(self, pairs: int) -> None:
+        """See to it that the first `pairs` seeds of both arms are trained, and note what they gave."""
         missing = [
             (each, task)
-            for each in self._records[:arms]
+            for each in self._records
             for task in self._tasks(each.arm, self._seeds(pairs)[len(each.runs) :])
         ]
         ended = self.fleet.train([task for _, task in missing])
@@ -238,19 +221,10 @@ class Comparison:
         kept.core_seconds += outcome.seconds
         kept.from_cache += outcome.cached
 
-    def _capped(self, value: float) -> float:
-        cap: float | None = self.declaration.cap["value"]
-        if cap is None:
-            return value
-        if value != value:  # it has none: the replica failed
-            return cap
-        return max(value, cap) if self.declaration.higher_is_better else min(value, cap)
-
     def _look(self) -> str:
         """Decide on what is known, and keep it."""
         plan = self.declaration
         pairs = min(len(kept.values) for kept in self._records)
-        assert plan.margin is not None
         verdict = decide(
             self._records[0].values[:pairs],
             self._records[1].values[:pairs],
@@ -262,14 +236,14 @@ class Comparison:
             metric=plan.metric,
             seeds=tuple(self._seeds(pairs)),
             cap=plan.cap["value"],
+            resolution=self._resolution(),
             exploratory=tuple(self.exploratory),
         )
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
         self.verdict = replace(verdict, failure_reasons=tuple(reasons))
         self._keep("running")
         if self.verdict.outcome == "undecided":
-            effect, (lower, upper) = self.verdict.effect, self.verdict.interval
-            self.say(f"after {pairs} pairs: {effect:+.3g}, between {lower:+.3g} and {upper:+.3g}; going on")
+            self.say(f"after {pairs} pairs: {told(self.verdict)}; going on")
         return self.verdict.outcome
 
     def _keep(self, state: str) -> None:
@@ -298,23 +272,12 @@ class Comparison:
         return spent + spent / done * missing <= limit * 1.05
 
 
-def pilot_margin(values: Sequence[float], metric: str, num_examples: int) -> tuple[float, str]:
-    """The margin from the baseline's values, and a note where their spread cannot give it.
-
-    Args:
-        values: The baseline's numbers over seeds.
-        metric: What they are.
-        num_examples: How many examples the metric was measured on.
-    """
-    spread = statistics.stdev(values)
-    if spread > 0:
-        return spread / 2, ""
-    same = f"the baseline gives {values[0]:g} with every seed"
-    if metric.endswith("accuracy"):
-        return 1 / num_examples, f"{same}, so that one example of {num_examples} is taken as the margin"
-    if values[0] == 0:
-        raise UsageError(f"{same}, so that no margin can be taken from it; give one with --margin")
-    return abs(values[0]) / 100, f"{same}, so that a hundredth of it is taken as the margin"
+def told(verdict: Verdict) -> str:
+    """An effect and its interval in a few words."""
+    lower, upper = verdict.interval
+    if math.isinf(lower):
+        return f"{verdict.effect:+.3g}, no interval yet"
+    return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
 
 
 def _value(outcome: Ended, metric: str) -> float:
@@ -322,7 +285,7 @@ def _value(outcome: Ended, metric: str) -> float:
     return Run(outcome.folder).result(metric) if outcome.state == "finished" else float("nan")
 
 
-def _refuse_failing_pilot(kept: ArmRecord) -> None:
+def _refuse_failing(kept: ArmRecord) -> None:
     failed = [position for position, state in enumerate(kept.states) if state != "finished"]
     if 2 * len(failed) < len(kept.states):
         return
@@ -422,13 +385,12 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
     trivial.check_metric(metric, trivial.known_metrics(data, averages))
     check_comparable(baseline, candidate, metric)
     looks, most = _plan(rules)
-    pilot = PILOT_RULE.format(looks[0] if looks else PILOT_PAIRS)
     return Declaration(
         metric=metric,
         higher_is_better=larger_is_better(metric),
         budget=_budget(arms),
         margin=rules.margin,
-        margin_rule="given" if rules.margin is not None else pilot,
+        margin_rule="given" if rules.margin is not None else MARGIN_RULE,
         alpha=rules.alpha,
         looks=looks,
         anytime=rules.anytime,
@@ -474,8 +436,7 @@ def _within_budget(comparison: Comparison, rules: Rules, wanted: Declaration) ->
     if rules.anytime:
         return replace(wanted, max_pairs=max(2, min(wanted.max_pairs, affordable)))
     looks = looks_within(affordable)
-    rule = wanted.margin_rule if wanted.margin is not None else PILOT_RULE.format(looks[0])
-    return replace(wanted, looks=looks, max_pairs=looks[-1], margin_rule=rule)
+    return replace(wanted, looks=looks, max_pairs=looks[-1])
 
 
 def predict(comparison: Comparison) -> tuple[Prediction, Prediction]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from apoint.trials.arms import Arm, identity
 
 SCHEMA_VERSION = 1
 FILE = "declaration.json"
-DEFAULT_LOOKS = (8, 16, 24, 32)
 ANYTIME_PAIRS = 64
 _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
@@ -39,7 +38,7 @@ class Declaration:
         metric: The one number of each replica, such as `test_accuracy`, at the end of training.
         higher_is_better: Its direction.
         budget: How long each arm trains.
-        margin: The smallest difference that matters; None until the pilot has given it.
+        margin: The smallest difference that matters; None if it follows from the baseline's spread.
         margin_rule: Where the margin comes from, in words.
         alpha: The error rate over all looks together.
         looks: The numbers of pairs at which one looks; empty if one may look at any time.
@@ -50,7 +49,6 @@ class Declaration:
         cap: What a failed replica counts as, and the rule it comes from.
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
-        margin_note: What the pilot showed, if the rule could not be followed to the letter.
         created: When this was declared.
     """
 
@@ -68,7 +66,6 @@ class Declaration:
     cap: dict[str, Any]
     arms: tuple[dict[str, Any], ...]
     time_budget: float | None = None
-    margin_note: str = ""
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,27 +74,19 @@ class Declaration:
         lists = {name: list(values[name]) for name in ("looks", "vary", "arms")}
         return {"schema_version": SCHEMA_VERSION, **values, **lists}
 
-    def with_margin(self, margin: float, note: str = "") -> Declaration:
-        """The declaration with the margin that the pilot gave."""
-        return replace(self, margin=margin, margin_note=note)
-
     def changed_from(self, earlier: Declaration) -> list[str]:
         """In what this departs from an earlier declaration of the same question, in words."""
         same_limit = self.time_budget is not None and self.time_budget == earlier.time_budget
-        planned_by_time = ("looks", "max_pairs", "margin") if same_limit else ()
+        planned_by_time = ("looks", "max_pairs") if same_limit else ()
         return [
             f"{name.replace('_', ' ')} was declared as {_shown(before)} and is now {_shown(now)}"
             for name in _RULES
-            if name not in planned_by_time
-            and (before := self._rule(earlier, name)) != (now := self._rule(self, name))
+            if name not in planned_by_time and (before := earlier.rule(name)) != (now := self.rule(name))
         ]
 
-    @staticmethod
-    def _rule(declaration: Declaration, name: str) -> Any:
-        """A rule as it is compared: a margin from a pilot is the pilot's rule, not its number."""
-        if name == "margin" and declaration.margin_rule != "given":
-            return declaration.margin_rule
-        return getattr(declaration, name)
+    def rule(self, name: str) -> Any:
+        """A rule as it is compared: where there is no margin, the rule that it follows from."""
+        return self.margin_rule if name == "margin" and self.margin is None else getattr(self, name)
 
 
 def _shown(value: Any) -> str:
@@ -171,7 +160,7 @@ def place(
     changed = wanted.changed_from(first)
     if not changed:
         return folder, first, []
-    rules = json.dumps([wanted.time_budget, *(_shown(wanted._rule(wanted, rule)) for rule in _RULES)])
+    rules = json.dumps([wanted.time_budget, *(_shown(wanted.rule(rule)) for rule in _RULES)])
     suffix = hashlib.sha256(rules.encode()).hexdigest()[:6]
     other = folder.with_name(f"{folder.name}-exploratory-{suffix}")
     return other, read_declaration(other) or wanted, changed

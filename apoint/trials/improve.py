@@ -27,9 +27,9 @@ from apoint.trials import trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
-from apoint.trials.comparison import PILOT_RULE, Rules, split_settings
+from apoint.trials.comparison import Rules, split_settings
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
-from apoint.trials.race import BASELINE, DECLARATION, Declared, programme, read_declared
+from apoint.trials.race import BASELINE, DECLARATION, PILOT_RULE, Declared, programme, read_declared
 from apoint.trials.record import read_result
 
 SAMPLE_SEEDS = 9_000_000  # what the fleet's prediction is asked for: nothing from a cache

@@ -65,7 +65,7 @@ class Improvement:
     Attributes:
         recipe: The improved recipe.
         changes: In what it differs from the base; empty if nothing helped.
-        verdict: On improved against base, from seeds that took no part in any choice; None if nothing helped.
+        verdict: The last check, on seeds that took no part in any choice; None if there was nothing to check.
         evidence: Everything that was declared, tried and found, as in `result.json`.
         folder: Where it is kept.
         text: The improved recipe as YAML, with the evidence above it.
@@ -255,10 +255,11 @@ class Improver:
         self.kept, self.verdict = mix(ordered[:1], self.base.recipe), confirmed[0].verdict
         if len(ordered) == 1:
             return
-        chosen = self._best_mixture(mix(ordered, self.base.recipe))
-        final = self._check("result", (), tuple(candidate.label for candidate in chosen.members), 1)
-        if final.better:
-            self.kept, self.verdict = chosen, final.verdict
+        self.kept = self._best_mixture(mix(ordered, self.base.recipe))
+        final = self._check("result", (), tuple(candidate.label for candidate in self.kept.members), 1)
+        self.verdict = final.verdict
+        if not final.better:  # the last check counts, whatever it says
+            self.kept = Mixture()
 
     def _best_mixture(self, together: Mixture) -> Mixture:
         """All winners, if together they are better than the best alone; else that one."""
@@ -408,6 +409,11 @@ class Improver:
                 else (f"none of {of} was found to help")
             )
             return f"{found}; the recipe stays as it is"
+        if not self.kept.members:
+            return (
+                f"{winners} of {of} won the race; on seeds that took no part in any choice what was chosen "
+                f"is {self.verdict.sentence.removesuffix('.')}; the recipe stays as it is"
+            )
         labels = [candidate.label for candidate in self.kept.members]
         subject = f"{_together(labels)} {'help' if len(labels) > 1 else 'helps'}"
         return f"{subject}: {self._told(self.verdict)} on {self.verdict.pairs} fresh pairs of seeds"

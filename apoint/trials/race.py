@@ -1,9 +1,8 @@
 """A race: many candidates against one baseline on the same seeds, until each is decided or time is over.
 
-At every planned look all candidates are judged together: up to ten of them so that the chance of any false
-call is the declared one, more of them so that the share of false calls among all calls is. A candidate that
-is decided trains no more, and it is the rule that decides: nothing is dropped for merely looking bad. The
-baseline's replicas serve every candidate.
+At every planned look all candidates are judged together, so that the chance of any false call is the
+declared one. A candidate that is decided trains no more, and it is the rule that decides: nothing is dropped
+for merely looking bad. The baseline's replicas serve every candidate.
 
 What trains is handed in as a function, so that a race can also be run on numbers that were never trained.
 """
@@ -17,15 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from apoint.engine.fleet import Ended
 from apoint.errors import DivergedError, StorageError, UsageError
 from apoint.store import Run
 from apoint.store.sealed import read_sealed
 from apoint.trials.budget import FEWEST_PAIRS
-from apoint.trials.comparison import PILOT_RULE, pilot_margin
+from apoint.trials.comparison import told
 from apoint.verdict import Verdict, decide_arms
-from apoint.verdict.arms import MOST_FOR_HOLM
+from apoint.verdict.decision import default_margin
+from apoint.verdict.pairs import Pairs
 
+PILOT_RULE = "half the standard deviation of the baseline's first {} seeds"
 SCHEMA_VERSION = 1
 DECLARATION = "declaration.json"
 FRESH_SEEDS = {"confirmation": 2_000_000, "combination": 3_000_000, "result": 4_000_000}
@@ -171,9 +174,8 @@ class Declared:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         seeds = {stage: self.first_seed + beyond for stage, beyond in FRESH_SEEDS.items()}
-        method = "Holm" if len(self.candidates) <= MOST_FOR_HOLM else "e-BH"
         kind = {"schema_version": SCHEMA_VERSION, "kind": "improvement"}
-        return {**kind, **asdict(self), "method": method, "fresh_seeds": seeds}
+        return {**kind, **asdict(self), "method": "Holm", "fresh_seeds": seeds}
 
 
 def read_declared(folder: Path) -> Declared | None:
@@ -316,20 +318,19 @@ class Race:
         first = self.rules.first_seed
         self._train([(self.baseline, seed) for seed in range(first, first + pairs)])
         _refuse_failing(self.baseline)
-        values = [self._capped(value) for value in self.baseline.values]
-        self.margin, note = pilot_margin(values, self.rules.metric, self.test_size)
+        values = np.array(self.baseline.values)
+        self.margin, note = default_margin(
+            Pairs(values, values, self.rules.higher_is_better, self.cap, self._resolution())
+        )
         self.say(
             f"the smallest difference that matters is taken to be {self.margin:.3g} in {self.rules.metric}: "
             f"{note or PILOT_RULE.format(pairs)}"
         )
         self.keep(self)
 
-    def _capped(self, value: float) -> float:
-        cap = self.cap
-        if cap is None:
-            return value
-        better = max if self.rules.higher_is_better else min
-        return cap if math.isnan(value) else better(value, cap)
+    def _resolution(self) -> float | None:
+        """The step of the metric: one example, if it is a share of them; else found from the numbers."""
+        return 1 / self.test_size if self.rules.metric.endswith("accuracy") else None
 
     def _look(self, pairs: int) -> None:
         """Judge all candidates together on what is known, and keep it."""
@@ -340,7 +341,7 @@ class Race:
             self.lanes[name].verdict = verdicts[name]
         for lane in self.lanes.values():
             if lane.name in before and lane.verdict and not lane.open:
-                self.say(f"after {pairs} pairs {lane.name} is {lane.verdict.outcome}: {_told(lane.verdict)}")
+                self.say(f"after {pairs} pairs {lane.name} is {lane.verdict.outcome}: {told(lane.verdict)}")
         if self.open_lanes:
             self.say(f"after {pairs} pairs {len(self.open_lanes)} of {len(self.lanes)} are still open")
         self.keep(self)
@@ -358,6 +359,7 @@ class Race:
             metric=rules.metric,
             seeds=range(first, first + len(self.baseline.outcomes)),
             cap=self.cap,
+            resolution=self._resolution(),
             exploratory=rules.exploratory,
         )
 
@@ -378,11 +380,6 @@ class Race:
 def _effect(lane: Lane) -> float:
     assert lane.verdict is not None
     return lane.verdict.effect
-
-
-def _told(verdict: Verdict) -> str:
-    lower, upper = verdict.interval
-    return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
 
 
 def _refuse_failing(baseline: Lane) -> None:

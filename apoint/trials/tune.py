@@ -480,8 +480,7 @@ def _after(
     arms, plan = (first, second), comparison.declaration
     check_comparable(first, second, plan.metric)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    margin = plan.margin if plan.margin_rule == "given" else None
-    wanted = replace(plan, arms=declarations.arm_facts(arms), margin=margin, created=now)
+    wanted = replace(plan, arms=declarations.arm_facts(arms), created=now)
     root, untuned = comparison.folder.parent.parent, declarations.question(comparison.arms)
     stem = re.sub(rf"-{untuned}.*$", "", comparison.folder.name)
     folder, declaration, exploratory = declarations.place(root, f"{stem}-tuned", arms, wanted)

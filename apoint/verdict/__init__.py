@@ -5,6 +5,7 @@ one looks several times, and what is reported beside them, can be had alone.
 """
 
 from apoint.verdict.arms import decide_arms
+from apoint.verdict.calibration import DEFAULT_LOOKS, check_plan, default_looks
 from apoint.verdict.companions import (
     interquartile_mean,
     mcnemar_p,
@@ -12,17 +13,11 @@ from apoint.verdict.companions import (
     probability_of_improvement,
     standardised_effect,
 )
-from apoint.verdict.decision import DEFAULT_LOOKS, decide
-from apoint.verdict.intervals import (
-    anytime_multiplier,
-    check_plan,
-    evidence,
-    nominal_alpha,
-    planned_multiplier,
-)
+from apoint.verdict.decision import decide
+from apoint.verdict.intervals import anytime_multiplier, planned_multiplier
+from apoint.verdict.moments import skewness
 from apoint.verdict.record import Failures, Look, Verdict
-from apoint.verdict.sign_flips import sign_flip_interval, sign_flip_p, smallest_p
-from apoint.verdict.skew import sign_interval, skew_corrected_interval, skewness
+from apoint.verdict.sign_flips import sign_flip_p, smallest_p
 
 __all__ = [
     "DEFAULT_LOOKS",
@@ -33,17 +28,13 @@ __all__ = [
     "check_plan",
     "decide",
     "decide_arms",
-    "evidence",
+    "default_looks",
     "interquartile_mean",
     "mcnemar_p",
-    "nominal_alpha",
     "pair_correlation",
     "planned_multiplier",
     "probability_of_improvement",
-    "sign_flip_interval",
     "sign_flip_p",
-    "sign_interval",
-    "skew_corrected_interval",
     "skewness",
     "smallest_p",
     "standardised_effect",

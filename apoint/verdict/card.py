@@ -6,6 +6,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from apoint.verdict.moments import unseen_share
 from apoint.verdict.types import Interval
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ WIDTH = 100
 LABEL = 21
 DRAWN = 72
 MOST_REASONS = 4
+SCOPE = "over seeds, on these test examples: new examples or other data are another question"
+NOTICED = 1.2  # a side of the interval so many times as long as the other is worth a line
 
 
 # -- numbers --------------------------------------------------------------------------------------------
@@ -50,7 +53,7 @@ class Digits:
     def span(self, interval: Interval) -> str:
         """An interval with signs."""
         if math.isinf(interval[0]) or math.isinf(interval[1]):
-            return "unbounded"
+            return "no interval yet"
         return f"{self.signed(interval[0])} to {self.signed(interval[1])}"
 
 
@@ -127,7 +130,9 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
     improved, low, high = (100 * share for share in (verdict.improvement, *verdict.improvement_interval))
     rows = [
         ("effect", f"{show.signed(verdict.effect)} (above 0: the candidate is better)"),
+        ("adjusted effect", _adjusted(verdict, show)),
         (f"{_percent(verdict)} interval", f"{show.span(verdict.interval)}, {_validity(verdict)}"),
+        ("equivalence", _equivalence(verdict, show)),
         *_looks(verdict, show),
         ("improved", f"{improved:.0f} % of the pairs ({low:.0f} to {high:.0f} %)"),
         ("standardised effect", _standardised(verdict.standardised_effect)),
@@ -136,7 +141,9 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("correlation", _correlation(verdict.correlation)),
         ("failed replicas", _failures(verdict)),
         *_reasons(verdict),
-        ("skewness", verdict.switch_reason),
+        ("skewness", _skewness(verdict)),
+        ("not seen", _not_seen(verdict)),
+        ("scope", SCOPE),
         ("to settle it", _settling(verdict)),
         *(("exploratory", text) for text in verdict.exploratory),
         *(("note", text) for text in verdict.notes),
@@ -168,10 +175,50 @@ def _standardised(value: float) -> str:
     return f"{value:.2f} standard deviations of the differences"
 
 
+def _adjusted(verdict: Verdict, show: Digits) -> str:
+    """The effect less the bias of stopping early; nothing if one could not stop early."""
+    if verdict.outcome == "undecided" or len(verdict.planned_looks) < 2:
+        return ""
+    return f"{show.signed(verdict.adjusted_effect)} (without what stopping early adds on average)"
+
+
+def _equivalence(verdict: Verdict, show: Digits) -> str:
+    if math.isinf(verdict.equivalence_interval[0]) or verdict.outcome in ("better", "worse"):
+        return ""
+    where = "inside" if verdict.outcome == "equivalent" else "not inside"
+    return (
+        f"one-sided {_percent(verdict)} bounds {show.span(verdict.equivalence_interval)}: {where} "
+        f"±{verdict.margin:.3g}"
+    )
+
+
+def _skewness(verdict: Verdict) -> str:
+    """Which side of the interval is longer, if one is noticeably so."""
+    if not math.isfinite(verdict.interval[0]):
+        return ""
+    down, up = verdict.effect - verdict.interval[0], verdict.interval[1] - verdict.effect
+    longer, shorter = max(down, up), min(down, up)
+    if not shorter or longer < NOTICED * shorter:
+        return ""
+    side = "down" if down > up else "up"
+    return (
+        f"{verdict.skewness:+.2f}: a tail on one side, so the interval reaches {longer / shorter:.1f} times "
+        f"as far {side}"
+    )
+
+
+def _not_seen(verdict: Verdict) -> str:
+    share = 100 * unseen_share(verdict.pairs)
+    what = f"what happens in fewer than {share:.0f} % of seeds may not have shown in"
+    return f"{what} {plural(verdict.pairs, 'pair')}"
+
+
 def _sign_flip(verdict: Verdict) -> str:
+    looks = len(verdict.looks)
+    alone = f"; as if this were the only look, and it is number {looks}" if looks > 1 else ""
     return (
         f"p = {verdict.sign_flip_p:.2g}, no distribution assumed ({verdict.smallest_p:.2g} is the smallest "
-        f"that {plural(verdict.pairs, 'pair')} can give)"
+        f"that {plural(verdict.pairs, 'pair')} can give){alone}"
     )
 
 
@@ -187,7 +234,7 @@ def _failures(verdict: Verdict) -> str:
         return "" if found.cap is None else f"none; what is worse than {found.cap:.4g} counts as that"
     return (
         f"baseline {found.baseline}, candidate {found.candidate} of {verdict.pairs} each, counted as "
-        f"{found.cap:.4g}; McNemar's test for a difference in failures: p = {found.p:.2g}"
+        f"{found.cap:.4g}; McNemar's test for a difference in failures: p = {found.p:.2g} at this look alone"
     )
 
 

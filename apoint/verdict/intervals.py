@@ -1,114 +1,94 @@
 """Intervals for the mean paired difference that stay valid although one looks several times.
 
-Two families. *Planned looks*: the numbers of pairs at which one looks are fixed beforehand, and the
-interval mean ± c·s/√n has its c calibrated so that, over all looks together, it misses the truth with
-probability α. *Anytime*: one may look whenever one likes; the interval is wider for it. Both are exact
-for Gaussian differences, and neither is valid for heavily skewed ones.
+Two families. *Planned looks*: the numbers of pairs at which one looks are fixed beforehand, and each look has
+the level that `apoint.verdict.calibration` gives it. *Anytime*: one may look whenever one likes; the interval
+is wider for it. Both give a critical value c for each number of pairs; `apoint.verdict.moments` makes the
+interval from it, longer on the side of a tail if the differences are skewed. Each rule has a second critical
+value for one-sided bounds, which equivalence is judged by.
 
-Reference: Jennison and Turnbull (1989), Interim analyses: the repeated confidence interval approach;
-Wang and Ramdas (2023), Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
-variance.
+Reference: Wang and Ramdas (2023), Anytime-valid t-tests and confidence sequences for Gaussian means with
+unknown variance.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from apoint.errors import UsageError
-from apoint.verdict.types import Array, Numbers
-
-SIMULATIONS = 400_000
-FEWEST_PATHS = 100  # a quantile that rests on fewer simulated paths is not to be trusted
-KNOWN_LEVELS: dict[tuple[tuple[int, ...], float], float] = {
-    # of the usual plan, as simulated
-    ((8, 16, 24, 32), 0.05): 0.017482791424338968
-}
-SMALLEST_LOOK = 3  # with two pairs the deviation has one degree of freedom, and c is over 30
+from apoint.verdict.calibration import Levels, check_plan, levels, saved
+from apoint.verdict.types import Array
 
 
-def check_alpha(alpha: Any) -> float:
-    """The error rate as a number, or a `UsageError` in one sentence."""
-    if not isinstance(alpha, Real) or not 0 < float(alpha) < 1:
-        raise UsageError(f"alpha must be between 0 and 1, got {alpha}")
-    return float(alpha)
+class Rule(Protocol):
+    """The critical values at some numbers of pairs."""
+
+    def critical(self, pairs: Array) -> Array:
+        """c of the two-sided interval."""
+        ...
+
+    def one_sided(self, pairs: Array) -> Array:
+        """c of a one-sided bound with the same error rate."""
+        ...
 
 
-def check_plan(looks: Sequence[int], alpha: float) -> tuple[int, ...]:
-    """The looks as a tuple, or a `UsageError` in one sentence."""
-    check_alpha(alpha)
-    plan = tuple(looks)
-    if not plan:
-        raise UsageError("looks must name at least one number of pairs, such as (8, 16, 24, 32)")
-    if (
-        any(not isinstance(n, Integral) for n in plan)
-        or plan[0] < SMALLEST_LOOK
-        or list(plan) != sorted(set(plan))
-    ):
-        raise UsageError(
-            f"looks must be rising whole numbers of pairs, the first at least {SMALLEST_LOOK}, got {plan}"
-        )
-    return tuple(int(n) for n in plan)
+@dataclass(frozen=True)
+class PlannedRule:
+    """Student's quantiles at each look's own level."""
+
+    levels: Levels
+
+    def critical(self, pairs: Array) -> Array:
+        """c of the two-sided interval."""
+        return _quantile(pairs, self.levels.at(pairs) / 2)
+
+    def one_sided(self, pairs: Array) -> Array:
+        """c of a one-sided bound with the same error rate."""
+        return _quantile(pairs, self.levels.at(pairs, one_sided=True))
 
 
-@functools.cache
-def nominal_alpha(looks: tuple[int, ...], alpha: float = 0.05) -> float:
-    """The error rate to use at each look so that the rate over all of them is `alpha`.
+@dataclass(frozen=True)
+class AnytimeRule:
+    """A confidence sequence with the error rate `alpha` over all numbers of pairs."""
 
-    The t statistic of Gaussian differences does not depend on their deviation, so that a simulation with
-    standard normal ones calibrates every case: the level is the α-quantile of the smallest p-value that a
-    path shows at any of its looks. The simulation is seeded: the same plan gives the same number. One look
-    needs no calibration; an α too small for the simulation is shared out equally, which is safe.
-    """
-    check_plan(looks, alpha)
-    if len(looks) == 1:
-        return alpha
-    if alpha * SIMULATIONS < FEWEST_PATHS:
-        return alpha / len(looks)
-    return KNOWN_LEVELS.get((looks, alpha)) or simulated_level(looks, alpha)
+    alpha: float
 
+    def critical(self, pairs: Array) -> Array:
+        """c of the two-sided interval."""
+        return np.array([anytime_multiplier(int(n), saved(self.alpha)) for n in pairs])
 
-def simulated_level(looks: tuple[int, ...], alpha: float) -> float:
-    """The level that the simulation gives."""
-    return float(np.quantile(_smallest_p_of_paths(looks), alpha))
+    def one_sided(self, pairs: Array) -> Array:
+        """c of a one-sided bound: that of the two-sided interval, which is on the safe side.
+
+        Bounds at twice the rate would do for Gaussian differences. For skewed ones they err too often,
+        because one may look so early.
+        """
+        return self.critical(pairs)
 
 
-@functools.lru_cache(maxsize=8)
-def _smallest_p_of_paths(looks: tuple[int, ...]) -> Array:
-    """The smallest p-value over the looks of each simulated path, in rising order.
+def _quantile(pairs: Array, tail: Array) -> Array:
+    from scipy.special import stdtrit
 
-    Of the pairs between two looks only their sum and their sum of squares about their mean are drawn, which
-    are independent, normal and chi-squared: the cost does not grow with the number of pairs.
-    """
-    from scipy.special import stdtr
+    quantile: Array = np.maximum(-stdtrit(pairs - 1, tail), 0.0)
+    return quantile
 
-    draw = np.random.default_rng(20240601)
-    sums, squares, done = np.zeros(SIMULATIONS), np.zeros(SIMULATIONS), 0
-    smallest = np.ones(SIMULATIONS)
-    for n in looks:
-        fresh, done = n - done, n
-        total = math.sqrt(fresh) * draw.standard_normal(SIMULATIONS)
-        about_mean = 2 * draw.standard_gamma((fresh - 1) / 2, SIMULATIONS)
-        sums, squares = sums + total, squares + about_mean + total**2 / fresh
-        deviation = np.sqrt((squares - sums**2 / n) / (n - 1))
-        smallest = np.minimum(smallest, 2 * stdtr(n - 1, -np.abs(sums) / deviation / math.sqrt(n)))
-    smallest.sort()
-    return smallest
+
+def critical_value(rule: Rule, pairs: int, one_sided: bool = False) -> float:
+    """c at one number of pairs."""
+    at = rule.one_sided if one_sided else rule.critical
+    return float(at(np.array([float(pairs)]))[0])
 
 
 def planned_multiplier(pairs: int, looks: Sequence[int], alpha: float = 0.05) -> float:
-    """c of the interval mean ± c·s/√n at a planned look of so many pairs."""
-    from scipy.special import stdtrit
-
+    """c of the two-sided interval at a planned look of so many pairs."""
     plan = check_plan(looks, alpha)
     if pairs not in plan:
         raise UsageError(f"{pairs} pairs is not one of the planned looks {plan}")
-    return float(-stdtrit(pairs - 1, nominal_alpha(plan, alpha) / 2))
+    return critical_value(PlannedRule(levels(plan, alpha)), pairs)
 
 
 def anytime_multiplier(pairs: int, alpha: float = 0.05, g: float = 1.0) -> float:
@@ -124,17 +104,3 @@ def anytime_multiplier(pairs: int, alpha: float = 0.05, g: float = 1.0) -> float
     share = g / (g + pairs)
     k = (alpha**2 * share) ** (1 / pairs)
     return math.sqrt((pairs - 1) * (1 - k) / (k - share)) if k > share else math.inf
-
-
-def evidence(differences: Numbers, mean: float = 0.0, g: float = 1.0) -> float:
-    """E(m), the evidence against the mean difference being m; an e-value for Gaussian differences.
-
-    Its expectation is at most 1 if m is right, at any number of pairs that was not chosen by what is to
-    come, so that it exceeds 1/α with probability at most α.
-    """
-    values = np.asarray(differences, dtype=float) - mean
-    n, total, squares = len(values), float(values.sum()), float((values**2).sum())
-    if squares == 0:
-        return math.sqrt(g / (g + n))
-    inside = 1 - total**2 / ((n + g) * squares)
-    return float(math.sqrt(g / (g + n)) * inside ** (-n / 2))

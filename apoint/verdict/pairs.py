@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from apoint.errors import UsageError
 from apoint.verdict.companions import mcnemar_p
+from apoint.verdict.moments import CONSTANT, Moments, grid_step, is_constant, skewness
 from apoint.verdict.record import Failures
 from apoint.verdict.types import Array, Numbers
 
@@ -22,13 +23,14 @@ class Pairs:
     candidate: Array
     higher_is_better: bool = True
     cap: float | None = None
+    resolution: float | None = None  # the smallest step of the metric; None: found from the numbers
 
     def __len__(self) -> int:
         return len(self.baseline)
 
     def first(self, pairs: int) -> Pairs:
         """The first so many pairs."""
-        return Pairs(self.baseline[:pairs], self.candidate[:pairs], self.higher_is_better, self.cap)
+        return replace(self, baseline=self.baseline[:pairs], candidate=self.candidate[:pairs])
 
     def cap_value(self) -> float:
         """What a failed replica counts as: the declared cap, or the worst finite number of either arm.
@@ -53,9 +55,34 @@ class Pairs:
         return arms[0], arms[1]
 
     def differences(self) -> Array:
-        """The paired differences, positive where the candidate is better."""
+        """The paired differences, positive where the candidate is better; what is only rounding is 0."""
         baseline, candidate = self.capped()
-        return candidate - baseline if self.higher_is_better else baseline - candidate
+        difference = candidate - baseline if self.higher_is_better else baseline - candidate
+        rounding = CONSTANT * np.maximum(np.abs(baseline), np.abs(candidate))
+        return np.where(np.abs(difference) <= rounding, 0.0, difference)
+
+    def spread(self) -> float:
+        """The standard deviation of the baseline over seeds."""
+        return float(self.capped()[0].std(ddof=1))
+
+    def moments(self) -> Moments:
+        """Mean, deviation and skewness of the differences, with what the metric's resolution hides."""
+        differences, step = self.differences(), self._step()
+        constant = is_constant(differences)
+        deviation = 0.0 if constant else float(differences.std(ddof=1))
+        # Two scores with different seeds lie √2 deviations apart.
+        hidden = math.sqrt(2) * self.spread() if constant else 0.0
+        if constant and not hidden and not step:
+            hidden = math.inf  # nothing varies: nothing is known of what has not been seen
+        return Moments(
+            len(self), float(differences.mean()), max(deviation, step / 2), skewness(differences), hidden
+        )
+
+    def _step(self) -> float:
+        if self.resolution is not None:
+            return self.resolution
+        scores = np.concatenate([self.baseline, self.candidate])
+        return grid_step(scores[np.isfinite(scores)])
 
     def failures(self) -> Failures:
         """How many replicas failed, in which arm, and what they count as."""
@@ -68,7 +95,13 @@ class Pairs:
         return Failures(int(first.sum()), int(second.sum()), only_first, only_second, p, cap)
 
 
-def read_pairs(baseline: Numbers, candidate: Numbers, higher_is_better: bool, cap: float | None) -> Pairs:
+def read_pairs(
+    baseline: Numbers,
+    candidate: Numbers,
+    higher_is_better: bool,
+    cap: float | None,
+    resolution: float | None = None,
+) -> Pairs:
     """The pairs, or a `UsageError` that says what is wrong with them."""
     first, second = read_numbers(baseline, "baseline"), read_numbers(candidate, "candidate")
     if len(first) != len(second):
@@ -83,7 +116,12 @@ def read_pairs(baseline: Numbers, candidate: Numbers, higher_is_better: bool, ca
         )
     if cap is not None and not math.isfinite(check_number(cap, "cap")):
         raise UsageError(f"cap must be a finite number, what a failed replica counts as, got {cap}")
-    pairs = Pairs(first, second, higher_is_better, None if cap is None else float(cap))
+    if resolution is not None and not 0 <= check_number(resolution, "resolution") < math.inf:
+        raise UsageError(
+            f"resolution must be 0 or above, got {resolution}: it is the smallest step of the metric, such "
+            "as 1/10000 for an accuracy on 10,000 examples"
+        )
+    pairs = Pairs(first, second, higher_is_better, None if cap is None else float(cap), resolution)
     check_failures(pairs)
     return pairs
 
@@ -131,8 +169,10 @@ def check_number(value: Any, name: str) -> float:
         raise UsageError(f"{name} must be a number, got {value!r}") from None
 
 
-def check_margin(margin: Any) -> float:
-    """The margin, or a `UsageError`: without a smallest difference that matters nothing is equivalent."""
+def check_margin(margin: Any) -> float | None:
+    """The margin, or a `UsageError`; None stands for half the baseline's standard deviation."""
+    if margin is None:
+        return None
     value = check_number(margin, "margin")
     if not 0 < value < math.inf:
         raise UsageError(

@@ -18,8 +18,9 @@ Outcome = Literal["better", "worse", "equivalent", "undecided"]
 class Look:
     """One look at the pairs made so far.
 
-    `multiplier` is c of the t interval mean ± c·s/√n; `rule` says which interval decided: "t" or
-    "sign-flip", the wider one that skewed differences need.
+    `multiplier` is the critical value c: the interval is mean ± c·s/√n, and longer on the side of a tail.
+    `equivalence_interval` lies between the two one-sided bounds, each of the declared error rate: the arms
+    are equivalent if it lies inside ±`margin`.
     """
 
     pairs: int
@@ -27,7 +28,8 @@ class Look:
     interval: Interval
     multiplier: float
     outcome: Outcome
-    rule: str
+    equivalence_interval: Interval
+    margin: float
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class Verdict:
     planned_looks: tuple[int, ...]
     anytime: bool
     negligible: bool
+    equivalence_interval: Interval
+    adjusted_effect: float  # the effect without what stopping early adds to it on average
     skewness: float
-    switched: bool
-    switch_reason: str
     sign_flip_p: float
     smallest_p: float
     improvement: float
@@ -114,7 +116,7 @@ class Verdict:
             ) from None
 
 
-_TEXTS = ("outcome", "metric", "switch_reason", "rule", "exploratory", "notes", "failure_reasons")
+_TEXTS = ("outcome", "metric", "exploratory", "notes", "failure_reasons")
 
 
 def _read(name: str, value: Any) -> Any:
@@ -130,14 +132,14 @@ def _read_all(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _read(name, value) for name, value in values.items()}
 
 
-def call(interval: Interval, margin: float) -> Outcome:
-    """What an interval says: inside ±margin equivalent, else above 0 better, below 0 worse."""
-    lower, upper = interval
+def call(interval: Interval, equivalence_interval: Interval, margin: float) -> Outcome:
+    """What a look says: both one-sided bounds inside ±margin equivalent, else above 0 better, below worse."""
+    lower, upper = equivalence_interval
     if -margin < lower and upper < margin:
         return "equivalent"
-    if lower > 0:
+    if interval[0] > 0:
         return "better"
-    return "worse" if upper < 0 else "undecided"
+    return "worse" if interval[1] < 0 else "undecided"
 
 
 def is_negligible(outcome: Outcome, interval: Interval) -> bool:

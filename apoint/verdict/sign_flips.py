@@ -1,20 +1,14 @@
-"""The sign-flip test and its interval: no distribution assumed, only that a pair could be exchanged.
+"""The sign-flip test: no distribution assumed, only that the two numbers of a pair could be exchanged.
 
 If the change does nothing, a pair's two numbers could as well stand the other way round, so that every sign
-of its difference is as likely. With the mean as statistic, flipping the signs of a subset F of the
-differences minus m gives a sum at least as large exactly if the mean of F is at most m. So the values m that
-the test keeps lie between the k-th smallest and the k-th largest mean of a subset, k = ⌊α/2·2ⁿ⌋.
-
-Reference: Hartigan (1969), Using subsample values as typical values.
+of its difference is as likely. The p-value is that of a single look; it decides nothing here.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from apoint.verdict.types import Array, Interval, Numbers
+from apoint.verdict.types import Array, Numbers
 
 EXACT_PAIRS = 32  # up to here all sign patterns are counted; beyond, patterns are drawn
 DRAWS = 200_000
@@ -22,7 +16,6 @@ DRAWN_SIGNS = 400_000_000  # so many signs at most: many thousand pairs get fewe
 FEWEST_DRAWS = 2_000
 BLOCK = 4_000_000
 ROUNDING = 1e-12  # equal sums may differ in their last bits, relative to the sum of the sizes
-PRECISION = 1e-9  # of an interval's end, relative to the range of the differences
 
 
 def sign_flip_p(differences: Numbers) -> float:
@@ -38,7 +31,7 @@ def sign_flip_p(differences: Numbers) -> float:
     if len(values) <= EXACT_PAIRS:
         excess = (float(values.sum()) - observed) / 2  # flipping a subset takes twice its sum away
         return min(1.0, _count_subsets(values, excess) / 2.0 ** (len(values) - 1))
-    sums, _ = _drawn_subsets(values)
+    sums = _drawn_subsets(values)
     extreme = int(np.sum(np.abs(float(values.sum()) - 2 * sums) >= observed))
     return (1 + extreme) / (1 + len(sums))
 
@@ -46,18 +39,6 @@ def sign_flip_p(differences: Numbers) -> float:
 def smallest_p(pairs: int) -> float:
     """The smallest p-value that the sign-flip test can reach with so many pairs."""
     return 2.0 ** (1 - pairs) if pairs else 1.0
-
-
-def sign_flip_interval(differences: Numbers, level: float) -> Interval:
-    """The means that the sign-flip test keeps at error rate `level`; without end if there are too few pairs.
-
-    A mean outside is one whose two-sided p-value is at most `level`. For the mean of any symmetric
-    distribution it covers at the stated rate, exactly.
-    """
-    values = np.asarray(differences, dtype=float)
-    find = _exact_end if len(values) <= EXACT_PAIRS else _drawn_end
-    slack = ROUNDING * float(np.abs(values).max())  # a subset's mean may be 0 but for its last bits
-    return find(values, level) - slack, -find(-values, level) + slack
 
 
 def _subset_sums(values: Array) -> Array:
@@ -78,40 +59,8 @@ def _count_subsets(values: Array, bound: float) -> int:
     return int(np.searchsorted(first, bound - second[::-1], side="right").sum())
 
 
-def _exact_end(values: Array, level: float) -> float:
-    """The k-th smallest mean of a subset: the lower end of the interval."""
-    from scipy.optimize import brentq
-
-    allowed = math.floor(level / 2 * 2 ** len(values))
-    smallest, largest = float(values.min()), float(values.max())
-    if allowed < 1:
-        return -math.inf
-    if largest - smallest <= ROUNDING * max(abs(smallest), abs(largest)):
-        return smallest  # the same number but for its last bits, of which no root can be found
-
-    def excess(mean: float) -> float:
-        """Above 0 where the test keeps the mean; the empty subset stands for the signs as they are."""
-        return math.log(_count_subsets(values - mean, 0.0) / (allowed + 0.5))
-
-    size = largest - smallest
-    root: float = brentq(excess, smallest - size, largest, xtol=PRECISION * size, rtol=1e-14)
-    return root - 2 * PRECISION * size
-
-
-def _drawn_end(values: Array, level: float) -> float:
-    """The lower end of the interval from drawn subsets and their complements."""
-    sums, sizes = _drawn_subsets(values)
-    allowed = math.floor(level * (1 + len(sums)))
-    if allowed < 1:
-        return -math.inf
-    sums = np.concatenate([sums, float(values.sum()) - sums])
-    sizes = np.concatenate([sizes, len(values) - sizes])
-    means = sums[sizes > 0] / sizes[sizes > 0]
-    return float(np.partition(means, allowed - 1)[allowed - 1])
-
-
-def _drawn_subsets(values: Array) -> tuple[Array, Array]:
-    """The sums and sizes of seeded random subsets.
+def _drawn_subsets(values: Array) -> Array:
+    """The sums of seeded random subsets.
 
     The values are put in an order that neither shuffling, shifting, scaling nor a change of sign alters, so
     that the result does not depend on any of these.
@@ -119,11 +68,9 @@ def _drawn_subsets(values: Array) -> tuple[Array, Array]:
     ordered = values[np.argsort(np.abs(values - values.mean()), kind="stable")]
     n = len(ordered)
     draws = min(DRAWS, max(FEWEST_DRAWS, DRAWN_SIGNS // n))
-    random, columns = np.random.default_rng(0), np.stack([ordered, np.ones(n)], axis=1)
-    parts, rows = [], max(1, BLOCK // n)
+    random, parts, rows = np.random.default_rng(0), [], max(1, BLOCK // n)
     for start in range(0, draws, rows):
         size = min(rows, draws - start)
         packed = np.frombuffer(random.bytes(size * ((n + 7) // 8)), dtype=np.uint8).reshape(size, -1)
-        parts.append(np.unpackbits(packed, axis=1)[:, :n].astype(float) @ columns)
-    both = np.concatenate(parts)
-    return both[:, 0], both[:, 1]
+        parts.append(np.unpackbits(packed, axis=1)[:, :n].astype(float) @ ordered)
+    return np.concatenate(parts)

@@ -1,7 +1,6 @@
 """Comparison folders with synthetic runs, written through `RunWriter`; nothing is trained.
 
-Numbers are drawn from seeded generators. The verdict is put together here, field by field, from scipy and
-the closed forms of `apoint.verdict`'s companions, so that the report is tested against known numbers.
+Numbers are drawn from seeded generators; verdicts are those of `decide`.
 """
 
 from __future__ import annotations
@@ -15,17 +14,7 @@ import numpy as np
 
 from apoint.store import RunWriter
 from apoint.store.sealed import read_sealed, write_sealed
-from apoint.verdict import (
-    anytime_multiplier,
-    interquartile_mean,
-    mcnemar_p,
-    pair_correlation,
-    planned_multiplier,
-    probability_of_improvement,
-    sign_flip_p,
-    smallest_p,
-    standardised_effect,
-)
+from apoint.verdict import DEFAULT_LOOKS, Verdict, decide
 
 PLAN = (8, 16, 24, 32)
 EPOCHS, STEPS_PER_EPOCH = 30, 40
@@ -57,7 +46,6 @@ class Case:
     failed: tuple[int, ...] = ()
     failed_baseline: tuple[int, ...] = ()
     cap: float = 0.1
-    switched: bool = False
     exploratory: tuple[str, ...] = ()
     state: str = "decided"
     recipe: str = "digits-mlp"
@@ -87,7 +75,7 @@ CASES = {
             "({low} to {high}), which is inside the margin of 0.003, {pairs} pairs of seeds."), difference=[
             {"path": "optimizer.weight_decay", "baseline": 0.0, "candidate": 1e-8}], seed=3),
         Case("undecided", "undecided", 32, 0.003, 0.0060, failed=(3, 11, 19), failed_baseline=(11,),
-             switched=True, state="undecided", further_pairs=40, sentence=(
+             state="undecided", further_pairs=40, sentence=(
             "Undecided: after {pairs} pairs the test accuracy with optimizer.lr=0.03 differs by {effect} "
             "({low} to {high}); 3 replicas diverged with the change and 1 without it, and about 40 more "
             "pairs would probably settle it."), seed=5, difference=[
@@ -100,7 +88,7 @@ CASES = {
             "The budget was changed from 20 to 30 epochs after 8 pairs had been seen."), sentence=(
             "Better, but only exploratory: the test accuracy after 30 epochs is higher by {effect} "
             "({low} to {high}), {pairs} pairs.")),
-        Case("many", "better", 32, 0.0024, 0.0040, seed=7, sentence=(
+        Case("many", "better", 32, 0.0024, 0.0040, looks=DEFAULT_LOOKS, seed=7, sentence=(
             "Better: with optimizer.lr=0.003 the test accuracy after 30 epochs is higher by {effect} "
             "({low} to {high}), shown by {pairs} pairs of seeds.")),
         Case("lower", "better", 16, 0.031, 0.024, spread=0.05, level=1.31, margin=0.025, cap=4.17,
@@ -114,13 +102,12 @@ CASES = {
 
 def build(case: Case, root: Path, fingerprint: str = "3f2a1b") -> Path:
     """Write the runs and the comparison folder; its path."""
-    numbers = _draw(case)
+    numbers, verdict = _draw(case)
     arms = [_write_arm(case, root, fingerprint, arm, numbers) for arm in ("baseline", "candidate")]
     folder = root / "comparisons" / f"{case.recipe}-{case.name}-7c21"
     folder.mkdir(parents=True)
     declaration = _declaration(case)
-    verdict = _verdict(case, numbers)
-    result = _result(case, declaration, verdict, arms)
+    result = _result(case, declaration, _verdict(case, verdict), arms)
     write_sealed(folder / "declaration.json", declaration)
     write_sealed(folder / "result.json", result)
     return folder
@@ -136,7 +123,7 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     write_sealed(folder / "result.json", result)
 
 
-def _draw(case: Case) -> dict[str, Any]:
+def _draw(case: Case) -> tuple[dict[str, list[float]], Verdict]:
     """Values of both arms that lead to the case's outcome at its last look and to none before it.
 
     Differences have exactly the mean and deviation of the case; their order is drawn until the looks fit.
@@ -148,28 +135,24 @@ def _draw(case: Case) -> dict[str, Any]:
         baseline = case.level + case.spread * generator.standard_normal(case.pairs)
         sign = 1 if case.higher_is_better else -1
         candidate = baseline + sign * differences
-        true = {"baseline": baseline.tolist(), "candidate": candidate.tolist()}
-        capped = {arm: list(values) for arm, values in true.items()}
-        for arm, failed in (("baseline", case.failed_baseline), ("candidate", case.failed)):
-            for place in failed:
-                capped[arm][place] = case.cap
-        outcomes = [look["outcome"] for look in _looks(case, _oriented(case, capped))]
-        if outcomes == ["undecided"] * (len(outcomes) - 1) + [case.outcome]:
-            return {"true": true, "capped": capped}
+        numbers = {"baseline": baseline.tolist(), "candidate": candidate.tolist()}
+        baseline[list(case.failed_baseline)] = candidate[list(case.failed)] = math.nan
+        verdict = decide(
+            baseline, candidate, case.margin, looks=case.looks, higher_is_better=case.higher_is_better,
+            anytime=case.anytime, metric=case.metric, seeds=range(case.pairs), cap=case.cap,
+            exploratory=case.exploratory,
+        )  # fmt: skip
+        if (verdict.outcome, verdict.pairs) == (case.outcome, case.pairs):
+            return numbers, verdict
     raise AssertionError(f"no numbers found that lead to {case}")
 
 
-def _oriented(case: Case, values: dict[str, list[float]]) -> list[float]:
-    sign = 1 if case.higher_is_better else -1
-    return [
-        sign * (second - first) for first, second in zip(values["baseline"], values["candidate"], strict=True)
-    ]
-
-
-def _write_arm(case: Case, root: Path, fingerprint: str, arm: str, numbers: dict[str, Any]) -> dict[str, Any]:
+def _write_arm(
+    case: Case, root: Path, fingerprint: str, arm: str, numbers: dict[str, list[float]]
+) -> dict[str, Any]:
     failed = case.failed if arm == "candidate" else case.failed_baseline
     names, states = [], []
-    for place, value in enumerate(numbers["true"][arm]):
+    for place, value in enumerate(numbers[arm]):
         own = fingerprint if arm == "baseline" else f"{fingerprint}9e"
         name = f"{case.recipe}-{own}-s{place}"
         state = "diverged" if place in failed else "finished"
@@ -226,56 +209,9 @@ def _declaration(case: Case) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _looks(case: Case, differences: list[float]) -> list[dict[str, Any]]:
-    made = list(range(4, case.pairs + 1)) if case.anytime else [n for n in case.looks if n <= case.pairs]
-    looks = []
-    for pairs in made:
-        part = np.array(differences[:pairs])
-        c = anytime_multiplier(pairs) if case.anytime else planned_multiplier(pairs, case.looks)
-        half = c * float(part.std(ddof=1)) / math.sqrt(pairs)
-        effect = float(part.mean())
-        rule = "sign-flip" if case.switched and pairs > 8 else "t"
-        ends = [effect - half, effect + half]
-        looks.append({"pairs": pairs, "effect": effect, "interval": ends, "multiplier": c,
-                      "outcome": _outcome(*ends, case.margin), "rule": rule})  # fmt: skip
-    return looks
-
-
-def _outcome(low: float, high: float, margin: float) -> str:
-    if -margin < low and high < margin:
-        return "equivalent"
-    return "better" if low > 0 else "worse" if high < 0 else "undecided"
-
-
-def _verdict(case: Case, numbers: dict[str, Any]) -> dict[str, Any]:
-    baseline, candidate = numbers["capped"]["baseline"], numbers["capped"]["candidate"]
-    differences = _oriented(case, numbers["capped"])
-    looks = _looks(case, differences)
-    improvement, improvement_interval = probability_of_improvement(differences)
-    spread = np.array(differences)
-    skewness = float((((spread - spread.mean()) / spread.std()) ** 3).mean())
-    only = [
-        len(set(case.failed_baseline) - set(case.failed)),
-        len(set(case.failed) - set(case.failed_baseline)),
-    ]
-    failures = {"baseline": len(case.failed_baseline), "candidate": len(case.failed),
-                "only_baseline": only[0], "only_candidate": only[1], "p": mcnemar_p(*only),
-                "cap": case.cap if case.failed or case.failed_baseline else None}  # fmt: skip
-    return {
-        "outcome": case.outcome, "effect": looks[-1]["effect"], "interval": looks[-1]["interval"],
-        "pairs": case.pairs, "looks": looks, "margin": case.margin, "alpha": 0.05,
-        "higher_is_better": case.higher_is_better, "metric": case.metric,
-        "planned_looks": list(case.looks), "anytime": case.anytime, "negligible": False,
-        "skewness": skewness, "switched": case.switched,
-        "switch_reason": "the differences are heavily skewed (skewness −3.1 at 16 pairs)" * case.switched,
-        "sign_flip_p": sign_flip_p(differences), "smallest_p": smallest_p(case.pairs),
-        "improvement": improvement, "improvement_interval": improvement_interval,
-        "standardised_effect": standardised_effect(differences),
-        "robust_mean": interquartile_mean(differences),
-        "correlation": pair_correlation(baseline, candidate), "failures": failures,
-        "further_pairs": case.further_pairs, "baseline": baseline, "candidate": candidate,
-        "seeds": list(range(case.pairs)), "exploratory": list(case.exploratory),
-    }  # fmt: skip
+def _verdict(case: Case, verdict: Verdict) -> dict[str, Any]:
+    """The verdict as it is written down, with the case's own guess of what would settle it."""
+    return verdict.to_dict() | {"further_pairs": case.further_pairs}
 
 
 def _result(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from apoint.report import ComparisonRecord, figures
-from apoint.report.curves import ComparisonRuns
+from apoint.report.curves import ComparisonRuns, Curve
 from apoint.report.figures import canvas
 from apoint.report.figures.looks import boundary, not_reached
 from apoint.report.figures.slope import BrokenScale
@@ -177,34 +177,68 @@ def test_every_planned_look_is_there(read: Callable[[str], ComparisonRecord], na
         look.pairs for look in record.verdict.looks
     ]
     rings = [int(float(ring.get("data-pairs", "nan"))) for ring in marks(svg, "not-reached")]
-    assert rings == [pairs for pairs in (8, 16, 24, 32) if pairs > record.verdict.pairs]
+    assert rings == [pairs for pairs in CASES[name].looks if pairs > record.verdict.pairs]
     for bar, look in zip(bars, record.verdict.looks, strict=True):
         heights = points(bar)[:, 1]
         assert heights[0] > heights[1]
         assert (float(bar.get("data-lower", "nan")), float(bar.get("data-upper", "nan"))) == look.interval
     assert texts(svg).count("not reached") == len(rings)
+    assert len(marks(svg, "look-mean")) == len(bars)
     assert len(marks(svg, "boundary")) == 2
     assert len(marks(svg, "margin")) == 1
 
 
-def test_the_boundary_is_where_the_interval_would_touch_zero(read: Callable[[str], ComparisonRecord]) -> None:
-    """Calculated from the differences themselves: c·s/√n, at looks made and, with the last s, beyond."""
-    record = read("better")
+@pytest.mark.parametrize(("name", "ahead"), [("better", [24, 32]), ("undecided", [])])
+def test_the_boundary_is_where_a_symmetric_interval_would_touch_zero(
+    read: Callable[[str], ComparisonRecord], name: str, ahead: list[int]
+) -> None:
+    """Calculated from the differences themselves: c·s/√n, at looks made and, with the last s, beyond.
+
+    Those of the second are so skewed that the interval is several times as long on one side.
+    """
+    record = read(name)
     differences = np.array([pair.difference for pair in record.pairs])
     expected = []
     for pairs in (8, 16, 24, 32):
-        deviation = differences[: min(pairs, 16)].std(ddof=1)
+        deviation = differences[:pairs].std(ddof=1)
         expected.append((pairs, planned_multiplier(pairs, (8, 16, 24, 32)) * deviation / math.sqrt(pairs)))
     found = boundary(record.verdict)
     assert [pairs for pairs, _ in found] == [8, 16, 24, 32]
     np.testing.assert_allclose([height for _, height in found], [height for _, height in expected], rtol=1e-9)
-    assert not_reached(record.verdict) == [24, 32]
+    assert not_reached(record.verdict) == ahead
+    assert len(marks(figures.looks(record), "boundary")) == 2
 
 
-def test_the_sign_flip_rule_has_no_boundary(read: Callable[[str], ComparisonRecord]) -> None:
+def test_intervals_are_drawn_as_recorded(read: Callable[[str], ComparisonRecord]) -> None:
+    """Longer on the side of a tail, where the mean is not in the middle."""
     record = read("undecided")
-    assert boundary(record.verdict) == []  # one look under the t rule alone makes no line
-    assert not marks(figures.looks(record), "boundary")
+    svg = figures.looks(record)
+    last = record.verdict.looks[-1]
+    ends = sorted(height for _, height in points(marks(svg, "look")[-1]).tolist())
+    mean = float(next(marks(svg, "look-mean")[-1].iter(f"{SVG}use")).get("y", "nan"))
+    up, down = mean - ends[0], ends[1] - mean
+    expected = (last.effect - last.interval[0]) / (last.interval[1] - last.effect)
+    assert expected > 2
+    assert down / up == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_look_without_an_interval_shows_its_mean_alone(read: Callable[[str], ComparisonRecord]) -> None:
+    record = read("anytime")
+    few = replace(record, verdict=replace(record.verdict, looks=record.verdict.looks[:6]))
+    bars = marks(figures.looks(few), "look")
+    assert [len(list(bar.iter(f"{SVG}use"))) for bar in bars] == [1, 1, 1, 2, 2, 2]  # the mean, or two ends
+    assert [bar.get("data-tip", "").endswith("\nno interval yet") for bar in bars] == [True] * 3 + [False] * 3
+    assert ["data-lower" in bar.attrib for bar in bars] == [False] * 3 + [True] * 3
+
+
+def test_a_mean_without_an_interval_stands_alone(read: Callable[[str], ComparisonRecord]) -> None:
+    record = read("better")
+    open_ended = replace(record.verdict, interval=(-math.inf, math.inf))
+    svg = figures.forest(replace(record, verdict=open_ended))
+    assert not marks(svg, "interval")
+    assert len(marks(svg, "mean")) == 1
+    assert "mean, no interval yet" in texts(svg)
+    assert "mean, no interval yet" not in texts(figures.forest(record))
 
 
 def test_many_looks_become_a_band_with_a_tip_for_each(read: Callable[[str], ComparisonRecord]) -> None:
@@ -212,7 +246,7 @@ def test_many_looks_become_a_band_with_a_tip_for_each(read: Callable[[str], Comp
     svg = figures.looks(record)
     assert not marks(svg, "look")
     assert len(marks(svg, "look-band")) == 1
-    assert svg.count('class="strip"') == len(record.verdict.looks) == 18
+    assert svg.count('class="strip"') == len(record.verdict.looks) == 20
 
 
 def test_curves_show_both_arms_and_end_at_their_medians(read: Callable[[str], ComparisonRecord]) -> None:
@@ -229,6 +263,17 @@ def test_curves_show_both_arms_and_end_at_their_medians(read: Callable[[str], Co
     styles = [next(group.iter(f"{SVG}path")).get("style", "") for group in (baseline, candidate)]
     assert ["stroke-dasharray" in style for style in styles] == [True, False]
     assert {"baseline", "candidate", "epochs"} <= set(texts(svg))
+
+
+def test_a_median_difference_that_is_only_rounding_is_told_as_zero(
+    read: Callable[[str], ComparisonRecord],
+) -> None:
+    x = np.array([1.0, 2.0])
+    lines = [Curve(seed, x, np.array([value, value])) for seed, value in enumerate((-0.01, 2.78e-17, 0.01))]
+    panel = Panel._of_curves("test_accuracy", True, "epochs", {"candidate": [*lines]})
+    assert panel is not None
+    svg = figures.difference_curve(read("better"), panel)
+    assert re.findall(r"median difference ([^ ,]+)", svg) == ["0.0000"] * 2
 
 
 def test_few_seeds_are_drawn_one_by_one(read: Callable[[str], ComparisonRecord]) -> None:
@@ -315,6 +360,7 @@ def test_strips_cover_the_chart_without_gaps(read: Callable[[str], ComparisonRec
 @pytest.mark.parametrize(
     ("ticks", "words"),
     [([-0.005, 0.0, 0.005], [f"{MINUS}0.005", "0", "+0.005"]), ([0.0, 2.5, 5.0], ["0", "+2.5", "+5.0"]),
+     ([-0.2, 2.78e-17, 0.2], [f"{MINUS}0.2", "0", "+0.2"]),
      ([1e9, 2e9], ["+1e+09", "+2e+09"]), ([2e-9, 4e-9], [f"+2e{MINUS}09", f"+4e{MINUS}09"])],
 )  # fmt: skip
 def test_ticks_have_the_digits_they_need(ticks: list[float], words: list[str]) -> None:
@@ -323,7 +369,6 @@ def test_ticks_have_the_digits_they_need(ticks: list[float], words: list[str]) -
 
 def test_a_long_training_is_thinned_and_said_to_be() -> None:
     from apoint.report.charts import _curve_caption
-    from apoint.report.curves import Curve
     from apoint.report.thinning import BUCKETS
 
     x = np.arange(1.0, 8001.0)
@@ -371,7 +416,7 @@ def test_any_size_of_numbers_can_be_drawn(
     baseline = [value * scale for value in verdict.baseline]
     candidate = [value * scale for value in verdict.candidate]
     ends = [end * scale for end in verdict.interval]
-    look = {"pairs": 8, "effect": verdict.effect * scale, "interval": ends, "multiplier": 3.09, "rule": "t"}
+    look = {"pairs": 8, "effect": verdict.effect * scale, "interval": ends, "multiplier": 3.09}
     if spoiled is not None:
         candidate[3], ends[1] = spoiled, spoiled
     content = {"baseline": baseline, "candidate": candidate, "interval": ends, "effect": look["effect"],

@@ -11,10 +11,11 @@ import pytest
 from apoint.errors import UsageError
 from apoint.report import ImprovementRecord, improvement_html, write_improvement_report
 from apoint.report.figures.effects import cut, effects
+from apoint.verdict import decide
 from tests.report import searches
 from tests.report.browser import Open
 from tests.report.test_browser import OVERLAPS, VIEWS
-from tests.report.test_page import HOSTILE, Reader
+from tests.report.test_page import HOSTILE, NO_NUMBER, Reader, seen
 
 SECTIONS = ["On fresh seeds", "The race", "The improved recipe", "Not tried", "Declared beforehand", "Cost",
             "Reproduce it"]  # fmt: skip
@@ -48,8 +49,7 @@ def test_every_change_is_told_with_its_reason_and_its_numbers(reader: Reader, fo
     for entry in record.race:
         assert entry.label in text
         assert entry.reason in text
-        low, high = (record.digits.signed(end) for end in entry.verdict.interval)
-        assert f"{low} to {high}" in text
+        assert record.digits.span(entry.verdict.interval) in text
     items = [entry.course for entry in record.race if entry.course]
     assert sorted(re.findall(r"course item (\w+)", text)) == sorted(items)
     assert len(items) == len(searches.COURSE)
@@ -107,17 +107,8 @@ def test_many_changes_together_have_a_short_name(tmp_path: Path) -> None:
     ]
 
 
-def test_the_rule_is_told(tmp_path: Path) -> None:
-    content = searches.result()
-    assert (
-        "judged at 8, 12 and 16 pairs by Holm's rule"
-        in Reader(improvement_html(searches.build(tmp_path / "few", content))).text()
-    )
-    content["declaration"]["method"] = "e-BH"
-    assert (
-        "judged after each by e-values"
-        in Reader(improvement_html(searches.build(tmp_path / "many", content))).text()
-    )
+def test_the_rule_is_told(reader: Reader) -> None:
+    assert "judged at 8, 12 and 16 pairs by Holm's rule" in reader.text()
 
 
 def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
@@ -145,6 +136,22 @@ def test_a_search_of_which_only_the_declaration_is_there(tmp_path: Path) -> None
     assert "Running" in reader.text()
     assert not reader.all("figure")
     assert reader.text().count("not yet") == len(searches.EFFECTS)
+
+
+def test_a_race_before_its_first_look_has_no_interval(tmp_path: Path) -> None:
+    content = searches.result("interrupted")
+    early = decide(searches.numbers(0.0, 99)[:5], searches.numbers(0.012, 0)[:5], looks=searches.LOOKS)
+    content["race"][0]["verdict"] = early.to_dict()
+    folder = searches.build(tmp_path, content)
+    text = seen(improvement_html(folder))
+    assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
+    assert f"{ImprovementRecord.read(folder).digits.signed(early.effect)} no interval yet 5" in text
+    assert "over 5 pairs\nno interval yet" in text
+    record = ImprovementRecord.read(folder)
+    svg = effects(record.race, record.metric, record.margin, record.digits)
+    assert len(re.findall("data-effect=", svg)) == len(record.race)
+    assert len(re.findall("data-lower=", svg)) == len(record.race) - 1
+    assert len(re.findall('class="effect-mean"', svg)) == len(record.race) - 1  # the other mean stands alone
 
 
 @pytest.mark.parametrize("lost", ["race", "checks", "verdict", "changes", "cost", "declaration", "kept"])

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html as html_module
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,9 @@ import apoint.report
 from apoint.errors import StorageError
 from apoint.report import ComparisonRecord, comparison_html, write_comparison_report
 from apoint.report.head import sentence
+from apoint.report.scale import digits_of
+from apoint.report.tables import companions_section
+from apoint.verdict import decide
 from tests.report.comparisons import CASES, build, read_result, write_result
 from tests.report.conftest import Comparison
 from tests.sealing import edit_in_run
@@ -171,8 +175,119 @@ def test_runs_that_diverged_are_said_to_leave_the_band(page: Page) -> None:
     assert "At the end 29 of 32 pairs still had two finite values" in text
     assert "McNemar's exact p = 0.5" in text  # two pairs in which the candidate alone failed
     assert "1 baseline, 3 candidate" in text
-    assert "sign-flip rule decides: the differences are heavily skewed" in text
+    assert "the interval is longer on the side of the tail, below the effect" in text
     assert "about 40" in text
+
+
+def companions(record: ComparisonRecord) -> dict[str, tuple[str, str]]:
+    """The rows beside the interval: value and meaning by their names."""
+    text = companions_section(record)
+    cells = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td>', text, re.S)
+    assert len(cells) >= 6
+    return {name: (value, meaning) for name, value, meaning in cells}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stands_beside_the_interval_follows_the_outcome(comparison: Comparison, name: str) -> None:
+    record = ComparisonRecord.read(comparison(name))
+    verdict, rows, digits = record.verdict, companions(record), digits_of(record)
+    decided_by_plan = CASES[name].outcome != "undecided" and not CASES[name].anytime
+    assert ("Adjusted effect" in rows) == decided_by_plan
+    if decided_by_plan:
+        shown, meaning = rows["Adjusted effect"]
+        assert shown == digits.signed(verdict.adjusted_effect)
+        assert meaning == "without what stopping early adds on average"
+    assert ("Equivalence interval" in rows) == (CASES[name].outcome in ("equivalent", "undecided"))
+    if "Equivalence interval" in rows:
+        shown, meaning = rows["Equivalence interval"]
+        assert shown == digits.span(verdict.equivalence_interval)
+        assert f"inside ±\u00a0{digits.plain(verdict.margin)} means equivalent" in meaning
+        assert meaning.startswith("90\u00a0% interval")
+    assert "not corrected for repeated looks" in rows["Sign-flip p"][1]
+
+
+def test_a_single_look_has_nothing_to_adjust(comparison: Comparison) -> None:
+    record = ComparisonRecord.read(comparison("worse"))
+    single = replace(record, verdict=replace(record.verdict, planned_looks=(8,)))
+    assert "Adjusted effect" in companions(record)
+    assert "Adjusted effect" not in companions(single)
+
+
+@pytest.mark.parametrize(("interval", "words"), [
+    ((-1.0, 1.0), "the interval is nearly symmetric"),
+    ((-1.19, 1.0), "the interval is nearly symmetric"),
+    ((-1.21, 1.0), "the interval is longer on the side of the tail, below the effect"),
+    ((-1.0, 1.21), "the interval is longer on the side of the tail, above the effect"),
+    ((-math.inf, math.inf), "no interval yet"),
+])  # fmt: skip
+def test_the_longer_side_of_the_interval_is_told(
+    comparison: Comparison, interval: tuple[float, float], words: str
+) -> None:
+    record = ComparisonRecord.read(comparison("better"))
+    verdict = replace(record.verdict, effect=0.0, interval=interval, skewness=-0.4567)
+    assert companions(replace(record, verdict=verdict))["Skewness"] == (
+        "\u22120.46",
+        f"of the differences; {words}",
+    )
+
+
+NO_NUMBER = re.compile(r"infin|\binf\b|unbounded|∞|\bnan\b|\de[-\u2212]\d\d", re.I)
+
+
+def seen(text: str) -> str:
+    """All that a reader of a page can see or hear, tips and labels among it."""
+    reader = Reader(text)
+    names = ("data-tip", "aria-label", "data-lower", "data-upper")
+    told = [attributes.get(name) or "" for _, attributes in reader.elements for name in names]
+    return " ".join([reader.text(), *told])
+
+
+def test_without_an_interval_the_page_says_so(comparison: Comparison, tmp_path: Path) -> None:
+    """Five pairs, and the first look is planned at eight."""
+    shutil.copytree(comparison("worse").parent.parent, tmp_path / "runs")
+    folder = next((tmp_path / "runs" / "comparisons").iterdir())
+    result = read_result(folder)
+    arms = [result["verdict"][arm][:5] for arm in ("baseline", "candidate")]
+    early = decide(*arms, 0.003, looks=CASES["worse"].looks, metric="test_accuracy", seeds=range(5))
+    assert early.interval == (-math.inf, math.inf)
+    for written in (early.sentence, ""):
+        write_result(folder, result | {"verdict": early.to_dict(), "sentence": written, "state": "running"})
+        text = seen(comparison_html(folder))
+        assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
+        assert "interval no interval yet too few pairs so far" in text
+        assert "At the foot is the mean (no interval yet)" in text
+        assert "The same from half of training on, enlarged" in text
+        assert "wider than this frame" not in text
+
+
+def test_looks_without_an_interval_say_so(page: Page) -> None:
+    text = seen(page("anytime"))
+    assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
+    assert "Look at 4 pairs: undecided mean" in re.sub(r"\s+", " ", text)
+    assert text.count("no interval yet") == 3 + 3 + 1  # tips, the table's rows, and the caption
+    assert "A look that has no interval yet shows its mean alone" not in seen(page("better"))
+
+
+def test_what_is_only_rounding_is_shown_as_zero(comparison: Comparison, tmp_path: Path) -> None:
+    """Both arms give the same but for rounding: numbers such as 2.78e-17 mean nothing to a reader."""
+    folder = tmp_path / "comparisons" / "own"
+    shutil.copytree(comparison("worse"), folder)
+    result = read_result(folder)
+    tiny, ends = 2.78e-17, [-3.1e-17, 9.7e-17]
+    look = {"pairs": 8, "effect": tiny, "interval": ends, "equivalence_interval": ends, "multiplier": 4.4,
+            "margin": 0.003, "outcome": "equivalent"}  # fmt: skip
+    result["verdict"] |= {
+        "outcome": "equivalent", "effect": tiny, "interval": ends, "equivalence_interval": ends,
+        "looks": [look], "adjusted_effect": tiny, "robust_mean": tiny, "skewness": -tiny,
+        "standardised_effect": tiny, "candidate": result["verdict"]["baseline"],
+    }  # fmt: skip
+    write_result(folder, result | {"sentence": ""})
+    text = seen(re.sub(r'data-(lower|upper)="[^"]*"', "", comparison_html(folder)))
+    assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
+    assert "differs by 0.0000 (0.0000 to 0.0000;" in text
+    result["verdict"]["standardised_effect"] = "Infinity"
+    write_result(folder, result)
+    assert "without limit the paired differences do not vary" in seen(comparison_html(folder))
 
 
 def test_an_exploratory_comparison_says_so_first(page: Page) -> None:
@@ -256,7 +371,7 @@ def hostile(root: Path) -> Path:
     result = read_result(folder)
     result |= {"name": HOSTILE, "sentence": HOSTILE, "fleet": HOSTILE, "reproduce": HOSTILE}
     result["difference"] = [{"path": HOSTILE, "baseline": HOSTILE, "candidate": {HOSTILE: [HOSTILE]}}]
-    result["verdict"] |= {"switch_reason": HOSTILE, "switched": True, "exploratory": [HOSTILE]}
+    result["verdict"] |= {"notes": [HOSTILE], "exploratory": [HOSTILE]}
     result["verdict"]["metric"] = f"test_{HOSTILE}"
     for arm in result["arms"]:
         arm |= {"name": HOSTILE, "recipe": HOSTILE, "fingerprint": HOSTILE}

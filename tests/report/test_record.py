@@ -30,6 +30,11 @@ def test_what_was_written_is_read(comparison: Comparison, name: str) -> None:
     verdict = record.verdict
     assert (verdict.outcome, verdict.pairs, verdict.metric) == (case.outcome, case.pairs, case.metric)
     assert list(verdict.interval) == written["interval"]
+    assert list(verdict.equivalence_interval) == written["equivalence_interval"]
+    assert verdict.adjusted_effect == written["adjusted_effect"]
+    last = verdict.looks[-1]
+    assert (last.interval, last.equivalence_interval) == (verdict.interval, verdict.equivalence_interval)
+    assert last.margin == case.margin
     assert verdict.effect == pytest.approx(sum(pair.difference for pair in record.pairs) / case.pairs)
     assert [look.pairs for look in verdict.looks] == [look["pairs"] for look in written["looks"]]
     assert verdict.failures.candidate == sum(pair.states[1] == "diverged" for pair in record.pairs)
@@ -41,8 +46,9 @@ def test_what_was_written_is_read(comparison: Comparison, name: str) -> None:
 
 
 def test_numbers_that_are_not_finite_come_back(comparison: Comparison) -> None:
-    first = ComparisonRecord.read(comparison("anytime")).verdict.looks[0]
-    assert first.interval == (-math.inf, math.inf)
+    first, *_, last = ComparisonRecord.read(comparison("anytime")).verdict.looks
+    assert first.interval == first.equivalence_interval == (-math.inf, math.inf)
+    assert (first.has_interval, last.has_interval) == (False, True)
 
 
 def test_missing_runs_are_counted_and_said(own: Path) -> None:

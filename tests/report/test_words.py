@@ -34,6 +34,11 @@ def test_digits_follow_the_smallest_spread(spreads: list[float], decimals: int) 
     assert Digits.for_spread(spreads).decimals == decimals
 
 
+def test_a_spread_that_is_only_rounding_does_not_count() -> None:
+    assert Digits.for_spread([2.78e-17, 0.02], [0.9, math.nan]).decimals == 3
+    assert Digits.for_spread([2.78e-17, 0.02], [9e-17]).decimals == 18  # numbers are as small as that here
+
+
 @given(st.floats(-1e6, 1e6), st.integers(0, 7))
 def test_a_written_number_reads_back_to_within_half_a_unit_of_its_last_digit(
     value: float, places: int
@@ -42,7 +47,7 @@ def test_a_written_number_reads_back_to_within_half_a_unit_of_its_last_digit(
     shown = float(digits.plain(value).replace(MINUS, "-"))
     assert abs(shown - value) <= 0.5 * 10.0**-places * (1 + 1e-9) + 1e-9
     assert "-" not in digits.plain(value)
-    assert digits.signed(value).startswith("+") == (value > 0)
+    assert digits.signed(value).startswith("+") == (shown > 0)
 
 
 def test_numbers_that_are_none_have_words() -> None:
@@ -52,6 +57,20 @@ def test_numbers_that_are_none_have_words() -> None:
     assert digits.plain(math.nan) == short(math.nan) == p_value(math.nan) == percent(math.nan) == "not known"
     assert Digits(12).plain(1.5e-11) == f"1.5e{MINUS}11"
     assert digits.margin(0.5) == "±\u00a00.500"
+    assert Digits(10).plain(-2.78e-17) == Digits(10).signed(2.78e-17) == "0"
+
+
+@pytest.mark.parametrize(("interval", "words"), [
+    ((-0.0123, 0.5), f"{MINUS}0.012 to +0.500"),
+    ((0.00042, 0.5), "+0.0004 to +0.5000"),  # which side of zero an end is on must be seen
+    ((-0.5, -0.0000071), f"{MINUS}0.500000 to {MINUS}0.000007"),
+    ((2.78e-17, 0.5), "0.000 to +0.500"),
+    ((0.0, 0.0), "0.000 to 0.000"),
+    ((-math.inf, math.inf), "no interval yet"),
+    ((0.1, math.nan), "no interval yet"),
+])  # fmt: skip
+def test_intervals_have_signs_and_two_ends(interval: tuple[float, float], words: str) -> None:
+    assert Digits(3).span(interval) == words
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from apoint.errors import UsageError
 from apoint.recipe.recipe import STREAMS
 from apoint.store import Run
 from apoint.trials import make_arm
-from apoint.trials.declaration import DEFAULT_LOOKS
-from apoint.verdict import decide
+from apoint.verdict import DEFAULT_LOOKS, decide
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 COMPARISONS, MOST_CALLS = 100, 9  # 9 or fewer of 100 at a rate of 5 %: probability 0.97

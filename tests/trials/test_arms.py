@@ -8,6 +8,7 @@ from apoint.errors import UsageError
 from apoint.trials.arms import check_comparable, differences, flattened, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import question
+from apoint.verdict import DEFAULT_LOOKS
 from tests.trials.conftest import SMALL
 
 
@@ -76,8 +77,9 @@ def test_times_that_are_none(text: Any) -> None:
 
 
 def test_looks_that_fit() -> None:
-    assert looks_within(100) == (8, 16, 24, 32)
-    assert looks_within(32) == (8, 16, 24, 32)
+    assert looks_within(100) == looks_within(32) == DEFAULT_LOOKS
+    assert looks_within(9) == (6, 7, 8, 9)
+    assert looks_within(64, 64)[-5:] == (32, 40, 48, 56, 64)
     assert looks_within(6) == (6,)
     for affordable in range(6, 40):
         looks = looks_within(affordable)

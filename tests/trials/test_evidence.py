@@ -163,15 +163,14 @@ def test_an_edited_margin_is_refused(base: Path, tmp_path: Path, change: str) ->
         run(base, tmp_path)
 
 
-def test_a_margin_from_the_pilot_is_taken_from_the_sealed_runs_again(base: Path, tmp_path: Path) -> None:
+def test_a_margin_that_is_not_given_follows_from_the_sealed_runs(base: Path, tmp_path: Path) -> None:
+    """No number stands in the declaration, so that none can be edited."""
     first = run(base, tmp_path, margin=None)
-    edit(
-        folder_of(tmp_path) / "declaration.json", lambda values: values.update(margin=100 * values["margin"])
-    )
-    said: list[str] = []
-    again = run(base, tmp_path, margin=None, say=said.append)
-    assert told(again) == told(first)
-    assert any("as they are now give" in sentence for sentence in said)
+    declared = json.loads((folder_of(tmp_path) / "declaration.json").read_text())
+    assert declared["margin"] is None
+    assert told(run(base, tmp_path, margin=None)) == told(first)
+    edit(folder_of(tmp_path) / "result.json", lambda values: values["verdict"].update(margin=100.0))
+    assert told(run(base, tmp_path, margin=None)) == told(first)
 
 
 @pytest.mark.parametrize("name", ["declaration.json", "result.json", "fleet.json"])

@@ -291,7 +291,7 @@ def test_the_curated_list_is_raced(monkeypatch, root: Path) -> None:
     assert len(labels) > 10
     assert found.evidence["kept"] == ["batch-norm"]
     assert all(each["course"] for each in found.evidence["race"])
-    assert found.evidence["declaration"]["method"] == "e-BH"
+    assert found.evidence["declaration"]["method"] == "Holm"
 
 
 def test_a_metric_that_goes_down(monkeypatch, root: Path) -> None:

@@ -86,6 +86,7 @@ def test_the_verdicts_are_those_of_all_candidates_together() -> None:
         [numbers.value(BASELINE, seed) for seed in range(32)],
         {name: [numbers.value(name, seed) for seed in range(32)] for name in "abcd"},
         0.5,
+        looks=LOOKS,
     )
     for name, verdict in expected.items():
         found = race.lanes[name].verdict
@@ -110,7 +111,7 @@ def test_one_candidate_is_judged_as_in_a_comparison() -> None:
     numbers = Numbers({"a": 0.7}, seed=5)
     found = raced(numbers, ["a"]).lanes["a"].verdict
     arms = [[numbers.value(name, seed) for seed in range(32)] for name in (BASELINE, "a")]
-    alone = decide(*arms, margin=0.5)
+    alone = decide(*arms, margin=0.5, looks=LOOKS)
     assert (found.outcome, found.pairs, found.interval) == (alone.outcome, alone.pairs, alone.interval)
 
 

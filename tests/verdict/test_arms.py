@@ -1,4 +1,4 @@
-"""Many arms: Holm and e-BH against their definitions, and laws."""
+"""Many arms: Holm against its definition, and laws."""
 
 import math
 
@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from apoint.errors import UsageError
-from apoint.verdict import decide, decide_arms, evidence, nominal_alpha
-from tests.verdict.simulation import NAMES, simulate_arms
+from apoint.verdict import decide, decide_arms, default_looks, planned_multiplier
+from apoint.verdict.calibration import levels
+from apoint.verdict.moments import corrected, skewness
 
-PLAN = (8, 16, 24, 32)
 TINY = 1e-6
 
 
@@ -48,12 +48,24 @@ def holm_rejects(p_values: np.ndarray, alpha: float) -> np.ndarray:
     return rejected
 
 
-def test_a_single_look_is_holms_procedure_on_students_p_values() -> None:
+def p_value(differences: np.ndarray, alpha: float) -> float:
+    """The largest error rate of a single look at which the differences are not called, by bisection."""
+    n = len(differences)
+    t = np.array([stats.ttest_1samp(differences, 0).statistic])
+    touching = abs(float(corrected(t, np.array([skewness(differences)]), n)[0]))
+    low, high = 1e-4, 0.9
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if planned_multiplier(n, (n,), middle) < touching else (middle, high)
+    return high
+
+
+def test_a_single_look_is_holms_procedure() -> None:
     eased = 0
-    for seed in range(60):
-        baseline, arms = symmetric_arms(seed, [0.0, 0.55, 0.6, 0.65, 0.8], n=16)
+    for seed in range(25):
+        baseline, arms = symmetric_arms(seed, [0.0, 0.8, 0.85, 0.9, 1.1], n=16)
         verdicts = decide_arms(baseline, arms, TINY, looks=(16,))
-        p_values = np.array([stats.ttest_rel(arm, baseline).pvalue for arm in arms.values()])
+        p_values = np.array([p_value(arm - baseline, 0.05) for arm in arms.values()])
         found = [verdict.outcome != "undecided" for verdict in verdicts.values()]
         assert found == holm_rejects(p_values, 0.05).tolist()
         eased += found != (p_values <= 0.05 / 5).tolist()
@@ -66,7 +78,7 @@ def test_every_interval_agrees_with_its_call() -> None:
         baseline, arms = draw_arms(seed, [0.0, 0.0, 0.5, 1.0, 1.5], n=20)
         for verdict in decide_arms(baseline, arms, margin, looks=(8, 14, 20)).values():
             lower, upper = verdict.interval
-            inside = -margin < lower and upper < margin
+            inside = -margin < verdict.equivalence_interval[0] and verdict.equivalence_interval[1] < margin
             outcomes.add(verdict.outcome)
             if verdict.outcome == "better":
                 assert lower > 0
@@ -85,9 +97,8 @@ def test_the_level_of_a_call_is_calibrated_for_the_looks() -> None:
     baseline, arms = draw_arms(4, [2.0, 2.0, 2.0, 2.0, 0.9])
     verdict = decide_arms(baseline, arms, TINY)["arm 4"]
     assert verdict.outcome == "better"
-    if not verdict.switched:
-        level = nominal_alpha(PLAN, verdict.interval_alpha)
-        assert verdict.looks[-1].multiplier == pytest.approx(stats.t.ppf(1 - level / 2, verdict.pairs - 1))
+    level = levels(default_looks(5), verdict.interval_alpha).at(np.array([float(verdict.pairs)]))[0]
+    assert verdict.looks[-1].multiplier == pytest.approx(stats.t.isf(level / 2, verdict.pairs - 1))
 
 
 def test_arms_that_stopped_early_keep_their_verdict() -> None:
@@ -98,64 +109,38 @@ def test_arms_that_stopped_early_keep_their_verdict() -> None:
     assert {name: verdict.looks for name, verdict in again.items()} == {
         name: verdict.looks for name, verdict in whole.items()
     }
-    for pairs in PLAN:
+    for pairs in (10, 16, 24, 32):
         early = decide_arms(baseline[:pairs], {name: arm[:pairs] for name, arm in arms.items()}, TINY)
         for name, verdict in early.items():
             if verdict.outcome != "undecided":
                 assert (whole[name].outcome, whole[name].interval) == (verdict.outcome, verdict.interval)
 
 
-def test_the_simulated_rule_is_this_rule() -> None:
-    draw = np.random.default_rng(11)
-    for shape in (draw.standard_normal, draw.standard_exponential):
-        noise = shape((25, 7, 20))
-        differences = noise[:, 1:] - noise[:, :1] + np.linspace(0, 2.5, 6)[None, :, None]
-        outcomes = simulate_arms(differences, 0.9, looks=(8, 14, 20))
-        for row, found in zip(differences, outcomes, strict=True):
-            arms = {str(k): arm for k, arm in enumerate(row)}
-            verdicts = decide_arms(np.zeros(20), arms, 0.9, looks=(8, 14, 20))
-            assert [verdict.outcome for verdict in verdicts.values()] == [NAMES[code] for code in found]
+def test_one_strong_arm_of_six_is_called_at_its_first_look() -> None:
+    """With 8 pairs and α/K an effect of five deviations was called in a third of the races."""
+    draw, first, found = np.random.default_rng(5), default_looks(6)[0], 0
+    for _ in range(100):
+        arms = {str(k): draw.normal(5 * (k == 0), 1, 32) for k in range(6)}
+        verdict = decide_arms(np.zeros(32), arms, TINY)["0"]
+        found += verdict.outcome == "better" and verdict.pairs == first
+    assert found >= 90
 
 
-# -- beyond ten -----------------------------------------------------------------------------------------
+def test_a_real_gain_is_found_alone_and_as_one_of_six() -> None:
+    """Digits, learning rate 2e-3 to 5e-3: differences of the first eight seeds, 25 points of accuracy."""
+    gains = [0.189, 0.262, 0.245, 0.318, 0.271, 0.203, 0.282, 0.262]
+    alone = decide(np.zeros(8), gains, 0.01, looks=(8,))
+    others = {str(k): np.random.default_rng(k).normal(0, 0.05, 8) for k in range(5)}
+    among = decide_arms(np.zeros(8), {"gain": gains, **others}, 0.01, looks=(8,))["gain"]
+    assert alone.outcome == among.outcome == "better"
 
 
-def ebh_rejects(e_values: np.ndarray, alpha: float) -> np.ndarray:
-    """Wang and Ramdas (2022): the largest k with k e-values of at least K/(k·α)."""
-    order = np.sort(e_values)[::-1]
-    good = [k for k in range(1, len(order) + 1) if order[k - 1] >= len(order) / (k * alpha)]
-    return e_values >= len(order) / (good[-1] * alpha) if good else np.zeros(len(order), dtype=bool)
-
-
-def test_more_than_ten_arms_are_judged_by_e_values() -> None:
-    gained = 0
-    for seed in range(12):
-        baseline, arms = symmetric_arms(seed, [0.0] * 6 + [1.0] * 6, n=20)
-        verdicts = decide_arms(baseline, arms, TINY)
-        last = {name: evidence((arms[name] - baseline)[: one.pairs]) for name, one in verdicts.items()}
-        found = np.array([verdict.outcome != "undecided" for verdict in verdicts.values()])
-        rejected = ebh_rejects(np.array(list(last.values())), 0.05)
-        assert (rejected <= found).all(), "what e-BH calls at the end is called, here or earlier"
-        called = sum(found)
-        for name, verdict in verdicts.items():
-            assert verdict.anytime
-            if verdict.outcome != "undecided":
-                assert last[name] >= 1 / verdict.interval_alpha * (1 - 1e-9)
-                assert verdict.interval_alpha <= called * 0.05 / 12 + 1e-12
-                gained += verdict.interval_alpha > 0.05 / 12 + 1e-12
-    assert gained, "some call must have been eased by others"
-
-
-def test_the_share_of_false_calls_among_many_arms_is_small() -> None:
-    shares = []
-    for seed in range(25):
-        baseline, arms = draw_arms(seed, [0.0] * 9 + [2.0] * 3, n=14)
-        called = [
-            name for name, one in decide_arms(baseline, arms, TINY).items() if one.outcome != "undecided"
-        ]
-        false = [name for name in called if int(name.split()[1]) < 9]
-        shares.append(len(false) / max(1, len(called)))
-    assert np.mean(shares) < 0.05
+def test_twenty_arms_are_judged_by_the_same_rule() -> None:
+    baseline, arms = draw_arms(3, [0.0] * 15 + [3.0] * 5)
+    verdicts = decide_arms(baseline, arms, TINY)
+    called = [name for name, verdict in verdicts.items() if verdict.outcome == "better"]
+    assert called == [f"arm {k}" for k in range(15, 20)]
+    assert not any(verdict.anytime for verdict in verdicts.values())
 
 
 # -- bad input ------------------------------------------------------------------------------------------

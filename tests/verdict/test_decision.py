@@ -13,15 +13,16 @@ from scipy import stats
 from apoint.errors import UsageError
 from apoint.store import strict_json
 from apoint.verdict import (
+    DEFAULT_LOOKS,
     Verdict,
     anytime_multiplier,
     decide,
     mcnemar_p,
     planned_multiplier,
-    sign_flip_interval,
 )
+from apoint.verdict.calibration import levels
+from apoint.verdict.moments import Moments
 
-PLAN = (8, 16, 24, 32)
 SWAPPED = {"better": "worse", "worse": "better"}
 exact = st.integers(-60, 60).map(lambda k: k / 16)  # sums and shifts of these are exact in floating point
 arms = st.integers(8, 20).flatmap(
@@ -39,21 +40,17 @@ def normal(seed: int, n: int, effect: float = 0.0, noise: float = 1.0) -> tuple[
 # -- references -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [5, 12, 30])
-def test_a_single_look_is_students_paired_interval(n: int) -> None:
-    found = 0
-    for seed in range(40):
-        baseline, candidate = normal(seed, n, effect=0.3)
+@pytest.mark.parametrize("n", [16, 30])
+def test_a_single_look_is_close_to_students_paired_test(n: int) -> None:
+    """The level is a bit looser for symmetric differences and stricter for skewed ones."""
+    agreed = 0
+    for seed in range(100):
+        baseline, candidate = normal(seed, n, effect=0.4)
         verdict = decide(baseline, candidate, 0.01, looks=(n,))
-        if verdict.switched:
-            continue
-        found += 1
         test = stats.ttest_rel(candidate, baseline)
-        interval = test.confidence_interval(0.95)
-        assert verdict.interval == pytest.approx((interval.low, interval.high), rel=1e-9)
         assert verdict.effect == pytest.approx(np.mean(candidate - baseline))
-        assert (verdict.outcome == "undecided") == (test.pvalue > 0.05)
-    assert found > 20
+        agreed += (verdict.outcome == "undecided") == (test.pvalue > 0.05)
+    assert agreed >= 90
 
 
 def test_planned_looks_stop_at_the_first_that_decides() -> None:
@@ -62,24 +59,31 @@ def test_planned_looks_stop_at_the_first_that_decides() -> None:
     assert verdict.outcome == "better"
     assert verdict.pairs < 32
     assert [look.outcome for look in verdict.looks] == ["undecided"] * (len(verdict.looks) - 1) + ["better"]
-    assert [look.pairs for look in verdict.looks] == list(PLAN[: len(verdict.looks)])
+    assert [look.pairs for look in verdict.looks] == list(DEFAULT_LOOKS[: len(verdict.looks)])
     for look in verdict.looks:
         differences = (candidate - baseline)[: look.pairs]
-        assert look.multiplier == pytest.approx(planned_multiplier(look.pairs, PLAN))
-        if look.rule == "t":
-            half = look.multiplier * stats.sem(differences)
-            assert look.interval == pytest.approx((differences.mean() - half, differences.mean() + half))
+        assert look.multiplier == pytest.approx(planned_multiplier(look.pairs, DEFAULT_LOOKS))
+        assert look.interval == pytest.approx(interval_of(differences, look.multiplier))
+        one_sided = levels(DEFAULT_LOOKS).at(np.array([float(look.pairs)]), one_sided=True)[0]
+        bounds = interval_of(differences, stats.t.isf(one_sided, look.pairs - 1))
+        assert look.equivalence_interval == pytest.approx(bounds)
+
+
+def interval_of(differences: np.ndarray, c: float) -> tuple[float, float]:
+    moments = Moments(
+        len(differences), differences.mean(), differences.std(ddof=1), float(stats.skew(differences))
+    )
+    return moments.interval(c)
 
 
 def test_any_time_is_the_confidence_sequence_and_stops_at_the_first_pair_that_decides() -> None:
     baseline, candidate = normal(5, 40, effect=1.0)
     verdict = decide(baseline, candidate, 0.1, anytime=True)
     assert (verdict.outcome, verdict.anytime, verdict.planned_looks) == ("better", True, ())
-    assert [look.pairs for look in verdict.looks] == list(range(2, verdict.pairs + 1))
+    assert [look.pairs for look in verdict.looks] == list(range(6, verdict.pairs + 1))
     assert all(look.outcome == "undecided" for look in verdict.looks[:-1])
     differences = (candidate - baseline)[: verdict.pairs]
-    half = anytime_multiplier(verdict.pairs) * stats.sem(differences)
-    assert verdict.interval == pytest.approx((differences.mean() - half, differences.mean() + half))
+    assert verdict.interval == pytest.approx(interval_of(differences, anytime_multiplier(verdict.pairs)))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,9 @@ def test_any_time_is_the_confidence_sequence_and_stops_at_the_first_pair_that_de
     ],
 )
 def test_outcomes(effect: float, noise: float, margin: float, outcome: str, negligible: bool) -> None:
-    differences = noise * np.tile([-1.0, 1.0, -0.5, 0.5], 8) + effect  # symmetric, so that t decides
+    differences = noise * np.tile([-1.0, 1.0, -0.5, 0.5], 8) + effect
     verdict = decide(np.zeros(32), differences, margin)
-    assert (verdict.outcome, verdict.negligible, verdict.switched) == (outcome, negligible, False)
+    assert (verdict.outcome, verdict.negligible) == (outcome, negligible)
     turned = decide(np.zeros(32), -differences, margin, higher_is_better=False)
     assert (turned.outcome, turned.interval) == (verdict.outcome, verdict.interval)
 
@@ -112,7 +116,7 @@ def test_companions_are_those_of_the_deciding_look() -> None:
     assert verdict.standardised_effect == pytest.approx(
         np.mean((candidate - baseline)[:n]) / np.std((candidate - baseline)[:n], ddof=1)
     )
-    assert verdict.skewness == pytest.approx(stats.skew((candidate - baseline)[:n], bias=False))
+    assert verdict.skewness == pytest.approx(stats.skew((candidate - baseline)[:n]))
 
 
 # -- laws -----------------------------------------------------------------------------------------------
@@ -125,7 +129,8 @@ def test_swapping_the_arms_swaps_the_answer(pair: tuple[list, list], margin: flo
     other = decide(*reversed(pair), margin, looks=(8, 13), anytime=anytime)
     assert other.outcome == SWAPPED.get(one.outcome, one.outcome)
     assert other.interval == pytest.approx((-one.interval[1], -one.interval[0]), abs=1e-7)
-    assert (other.pairs, other.switched, other.further_pairs) == (one.pairs, one.switched, one.further_pairs)
+    assert (other.pairs, other.further_pairs) == (one.pairs, one.further_pairs)
+    assert other.adjusted_effect == pytest.approx(-one.adjusted_effect)
     turned = decide(*pair, margin, looks=(8, 13), anytime=anytime, higher_is_better=False)
     assert (turned.outcome, turned.interval) == (other.outcome, other.interval)
 
@@ -165,54 +170,30 @@ def test_later_pairs_do_not_change_a_decision(pair: tuple[list, list], margin: f
 def test_the_interval_agrees_with_the_call(pair: tuple[list, list], margin: float) -> None:
     verdict = decide(*pair, margin, looks=(8, 12))
     lower, upper = verdict.interval
-    inside = -margin < lower and upper < margin
+    inside = -margin < verdict.equivalence_interval[0] and verdict.equivalence_interval[1] < margin
     expected = "equivalent" if inside else "better" if lower > 0 else "worse" if upper < 0 else "undecided"
     assert verdict.outcome == expected
 
 
-# -- skewed and constant differences ----------------------------------------------------------------------
+# -- the margin ---------------------------------------------------------------------------------------------
 
 
-def test_heavy_skew_is_said_aloud_and_the_interval_spans_the_sign_flip_tests() -> None:
-    differences = np.random.default_rng(0).exponential(size=32) - 0.7
-    verdict = decide(np.zeros(32), differences, 0.05, looks=(32,))
-    assert verdict.skewness > 1
-    assert verdict.switched
-    assert verdict.looks[-1].rule == "sign-flip"
-    assert "heavily skewed" in verdict.switch_reason
-    lower, upper = sign_flip_interval(differences, 0.05)
-    assert verdict.interval[0] <= lower
-    assert verdict.interval[1] >= upper
+def test_without_a_margin_it_is_half_the_baselines_deviation_at_each_look() -> None:
+    baseline, candidate = normal(3, 32, effect=0.05)
+    verdict = decide(baseline, candidate)
+    for look in verdict.looks:
+        assert look.margin == pytest.approx(baseline[: look.pairs].std(ddof=1) / 2)
+    assert verdict.margin == verdict.looks[-1].margin
+    early = decide(baseline[:12], candidate[:12])
+    assert early.looks == verdict.looks[: len(early.looks)], "later pairs do not change an earlier look"
 
 
-def test_a_call_that_hangs_on_symmetry_is_not_made() -> None:
-    """Moderate skewness: t alone would call it, and the wide interval does not."""
-    for seed in range(3000):
-        differences = np.random.default_rng(seed).exponential(size=8) - 1
-        verdict = decide(np.zeros(8), differences, 0.01, looks=(8,))
-        if verdict.switched and abs(verdict.skewness) <= 1:
-            assert stats.ttest_1samp(differences, 0).pvalue < 0.05
-            assert verdict.outcome == "undecided"
-            assert "hangs on their symmetry" in verdict.switch_reason
-            return
-    raise AssertionError("no such case was drawn")
-
-
-def test_differences_that_do_not_vary_are_decided_by_their_signs_alone() -> None:
-    same = decide(np.arange(8.0), np.arange(8.0), 0.1)
-    assert (same.outcome, same.switched) == ("equivalent", True)
-    assert math.isnan(same.skewness)
-    shifted = decide(np.arange(8.0), np.arange(8.0) + 0.5, 0.1)
-    assert shifted.outcome == "better"
-    assert shifted.interval == pytest.approx((0.5, 0.5))
-    few = decide(np.arange(5.0), np.arange(5.0) + 0.5, 0.1, looks=(5,))
-    assert (few.outcome, few.further_pairs) == ("undecided", 1)
-    assert "needs more than 5 pairs" in few.switch_reason
-    rounded = decide(
-        [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 0.01, looks=(7,)
-    )
-    assert rounded.outcome == "better"
-    assert "do not vary" in rounded.switch_reason
+def test_a_baseline_that_does_not_vary_has_another_margin() -> None:
+    candidate = np.random.default_rng(1).normal(0.9, 0.01, 8)
+    assert decide([0.9] * 8, candidate, resolution=1 / 360).margin == pytest.approx(1 / 360)
+    assert decide([2.0] * 8, candidate).margin == pytest.approx(0.02)
+    with pytest.raises(UsageError, match="no margin can be taken from it; give one with --margin"):
+        decide([0.0] * 8, candidate)
 
 
 # -- failed replicas ------------------------------------------------------------------------------------
@@ -267,15 +248,15 @@ def test_pairs_beyond_the_last_look_are_not_used() -> None:
     verdict = decide(baseline, candidate, 0.01)
     assert verdict.pairs == len(verdict.baseline) == 32
     assert verdict.notes == ("not used: 8 of 40 pairs, beyond the last planned look (32)",)
-    assert decide(baseline[:20], candidate[:20], 0.01).notes[0].startswith("not used yet: 4 of 20 pairs")
+    assert decide(baseline[:19], candidate[:19], 0.01).notes[0].startswith("not used yet: 3 of 19 pairs")
 
 
 def test_fewer_pairs_than_the_first_look_are_undecided() -> None:
     verdict = decide(*normal(7, 5, effect=50), 0.1)
     assert (verdict.outcome, verdict.looks, verdict.pairs) == ("undecided", (), 5)
     assert verdict.interval == (-math.inf, math.inf)
-    assert "the first planned look is at 8 pairs, and there are 5" in verdict.notes
-    assert verdict.further_pairs == 3
+    assert "the first look is at 6 pairs, and there are 5" in verdict.notes
+    assert verdict.further_pairs == 1
 
 
 # -- JSON -----------------------------------------------------------------------------------------------
@@ -339,6 +320,7 @@ def test_what_is_not_a_verdict_is_refused() -> None:
         ({"seeds": (1, 2)}, "there are 2 seeds for 8 pairs"),
         ({"seeds": (0, 1, 2, 3, 4, 5, 6, 6)}, "seed 6 stands twice"),
         ({"cap": math.inf}, "cap must be a finite number"),
+        ({"resolution": -0.1}, "resolution must be 0 or above, got -0.1: it is the smallest step"),
         (
             {"baseline": [math.nan] * 8, "candidate": [math.inf] * 8, "cap": 0.0},
             "all 8 replicas of both arms",

@@ -1,4 +1,4 @@
-"""Intervals that survive repeated looks: known multipliers, laws, and error rates by simulation."""
+"""Critical values that survive repeated looks: what the simulation gives, laws, and error rates."""
 
 import math
 
@@ -9,35 +9,70 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apoint.errors import UsageError
-from apoint.verdict import anytime_multiplier, evidence, intervals, nominal_alpha, planned_multiplier
-
-DEFAULT = (8, 16, 24, 32)
-
-
-def test_the_level_that_is_kept_is_what_the_simulation_gives() -> None:
-    for (looks, alpha), level in intervals.KNOWN_LEVELS.items():
-        assert intervals.simulated_level(looks, alpha) == level
+from apoint.verdict import DEFAULT_LOOKS, anytime_multiplier, calibration, default_looks, planned_multiplier
+from apoint.verdict.calibration import levels
+from apoint.verdict.moments import Moments
+from studies.verdict.rule import Paths
 
 
-def test_the_default_plan_has_the_known_multipliers() -> None:
-    found = [planned_multiplier(n, DEFAULT) for n in DEFAULT]
-    assert found == pytest.approx([3.09, 2.67, 2.56, 2.51], abs=0.012)
+def test_the_factors_that_are_kept_are_what_the_simulation_gives() -> None:
+    assert calibration.KNOWN_FACTORS
+    for (looks, alpha), factors in calibration.KNOWN_FACTORS.items():
+        rate = calibration.spent(alpha, looks[-1])
+        assert calibration.simulated_factors(looks, calibration.exponent(alpha), rate) == factors
 
 
 @pytest.mark.parametrize(
-    ("looks", "level"), [((8, 16, 32), 0.0202), ((8, 16, 32, 64), 0.0155), ((6, 12, 18, 24, 30), 0.0149)]
+    ("looks", "alpha"), [(DEFAULT_LOOKS, 0.05), ((8, 16, 24, 32), 0.05), ((20,), 0.1), ((40, 80, 400), 0.01)]
 )
-def test_other_plans(looks: tuple[int, ...], level: float) -> None:
-    assert nominal_alpha(looks) == pytest.approx(level, abs=0.0004)
+def test_gaussian_differences_err_at_the_stated_rate(looks: tuple[int, ...], alpha: float) -> None:
+    """Against fresh draws: two-sided, and on one side."""
+    found, num = levels(looks, alpha), 20_000
+    paths = Paths(np.random.default_rng(1).standard_normal((num, looks[-1])), looks)
+    both, above = np.zeros(num, dtype=bool), np.zeros(num, dtype=bool)
+    for place, n in enumerate(looks):
+        two, one = (found.at(np.array([float(n)]), one_sided=side)[0] for side in (False, True))
+        touching = paths.touching(place, 0.0)
+        both |= np.abs(touching) > stats.t.isf(two / 2, n - 1)
+        above |= touching > stats.t.isf(one, n - 1)
+    spent = calibration.spent(alpha, looks[-1])
+    for wrong, rate in ((both, spent), (above, calibration.ONE_SIDED_SHARE * spent)):
+        assert wrong.mean() == pytest.approx(rate, abs=4 * math.sqrt(rate / num))
 
 
-@pytest.mark.parametrize("n", [3, 8, 30])
-@pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_a_single_look_is_students_interval(n: int, alpha: float) -> None:
-    error = 4 * math.sqrt(alpha * (1 - alpha) / 400_000)  # of the simulated quantile
-    assert nominal_alpha((n,), alpha) == pytest.approx(alpha, abs=error)
-    exact = stats.t.ppf(1 - alpha / 2, n - 1)
-    assert planned_multiplier(n, (n,), alpha) == pytest.approx(exact, rel=0.02)
+def test_early_looks_are_strict_and_late_ones_are_not() -> None:
+    found = levels(DEFAULT_LOOKS).at(np.array(DEFAULT_LOOKS, dtype=float))
+    assert found == pytest.approx(found[-1] * (np.array(DEFAULT_LOOKS) / 32) ** 2)
+    assert 0.03 < found[-1] < 0.05
+    small = levels(DEFAULT_LOOKS, 0.005).at(np.array(DEFAULT_LOOKS, dtype=float))
+    assert small[0] / small[-1] < found[0] / found[-1], "a small error rate is spent late"
+
+
+@given(st.sampled_from([0.001, 0.004, 0.01, 0.03, 0.05, 0.2]), st.sampled_from([1.2, 2.0, 6.0]))
+@settings(deadline=None, max_examples=10)
+def test_a_larger_error_rate_is_looser_at_every_look(alpha: float, times: float) -> None:
+    """What Holm's procedure rests on: what is called at α/K is called at α/(K − 1) as well."""
+    points = np.array([4.0, 8.0, 20.0])
+    strict, loose = (levels((4, 8, 20), rate).at(points) for rate in (alpha / times, alpha))
+    assert (strict <= loose).all()
+
+
+def test_few_pairs_spend_only_a_part() -> None:
+    assert calibration.spent(0.05, 32) == 0.05
+    assert calibration.spent(0.05, 6) < 0.02
+    assert calibration.spent(0.005, 32) < 0.004
+    parts = [calibration.spent(0.05, n) for n in range(3, 40)]
+    assert parts == sorted(parts)
+
+
+def test_a_rate_too_small_to_simulate_is_shared_out() -> None:
+    found = levels((8, 16), 1e-6).at(np.array([8.0, 16.0]))
+    assert sum(found) <= 1e-6 * 1.000001
+
+
+def test_the_usual_looks_begin_later_with_more_arms() -> None:
+    assert default_looks() == DEFAULT_LOOKS
+    assert [default_looks(arms)[0] for arms in (1, 2, 3, 6, 10, 1000)] == [6, 8, 10, 12, 14, 32]
 
 
 def t_paths(seed: int, paths: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,17 +85,6 @@ def t_paths(seed: int, paths: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(np.maximum(variance, 0) / n)
 
 
-def test_planned_looks_err_at_the_stated_rate() -> None:
-    mean, error = t_paths(1, 20_000, 32)
-    wrong = np.zeros(len(mean), dtype=bool)
-    naive = np.zeros(len(mean), dtype=bool)
-    for n in DEFAULT:
-        wrong |= np.abs(mean[:, n - 1]) > planned_multiplier(n, DEFAULT) * error[:, n - 1]
-        naive |= np.abs(mean[:, n - 1]) > stats.t.ppf(0.975, n - 1) * error[:, n - 1]
-    assert wrong.mean() == pytest.approx(0.05, abs=0.006)
-    assert naive.mean() > 0.11, "looking four times with the ordinary interval errs more than twice as often"
-
-
 def test_anytime_looks_err_less_than_the_stated_rate() -> None:
     mean, error = t_paths(2, 5_000, 200)
     wrong = np.zeros(len(mean), dtype=bool)
@@ -70,11 +94,14 @@ def test_anytime_looks_err_less_than_the_stated_rate() -> None:
 
 
 def test_the_anytime_interval_is_where_the_evidence_reaches_its_bound() -> None:
-    differences = np.random.default_rng(3).normal(0.4, 1.3, 14)
-    half = anytime_multiplier(14) * differences.std(ddof=1) / math.sqrt(14)
+    """Wang and Ramdas (2023), the e-process of a Gaussian mean with unknown variance, written out."""
+    n, g = 14, 1.0
+    differences = np.random.default_rng(3).normal(0.4, 1.3, n)
+    half = anytime_multiplier(n) * differences.std(ddof=1) / math.sqrt(n)
     for edge in (differences.mean() - half, differences.mean() + half):
-        assert evidence(differences, edge) == pytest.approx(20, rel=1e-9)
-    assert evidence(differences, differences.mean()) < 1
+        shifted = differences - edge
+        inside = 1 - shifted.sum() ** 2 / ((n + g) * (shifted**2).sum())
+        assert math.sqrt(g / (g + n)) * inside ** (-n / 2) == pytest.approx(20, rel=1e-9)
 
 
 @pytest.mark.parametrize(("n", "c"), [(8, 4.25), (16, 3.51), (24, 3.38), (32, 3.34)])
@@ -83,17 +110,15 @@ def test_anytime_multipliers(n: int, c: float) -> None:
     assert anytime_multiplier(2) == math.inf
 
 
-def test_evidence_is_an_e_value_for_any_deviation() -> None:
-    draw = np.random.default_rng(4)
-    found = [evidence(draw.normal(0, scale, 6)) for scale in (1e-3, 1.0, 50.0) for _ in range(4_000)]
-    assert np.mean(found) < 1.1
-
-
 @given(st.floats(0.01, 0.3), st.integers(5, 60), st.floats(0.1, 3))
 @settings(deadline=None, max_examples=50)
 def test_laws(alpha: float, n: int, g: float) -> None:
     assert anytime_multiplier(n, alpha, g) > stats.t.ppf(1 - alpha / 2, n - 1), "the price of looking at will"
     assert anytime_multiplier(n, alpha / 2, g) >= anytime_multiplier(n, alpha, g)
+
+
+def test_an_infinite_critical_value_gives_no_interval() -> None:
+    assert Moments(2, 0.5, 0.1, 0.0).interval(math.inf) == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +139,4 @@ def test_impossible_plans_are_refused(looks, alpha: float, sentence: str) -> Non
 
 def test_only_planned_looks_have_a_multiplier() -> None:
     with pytest.raises(UsageError, match="9 pairs is not one of the planned looks"):
-        planned_multiplier(9, DEFAULT)
+        planned_multiplier(9, DEFAULT_LOOKS)

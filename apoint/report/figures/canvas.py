@@ -24,6 +24,7 @@ WIDTH = 410  # of a telephone, nearly, and of half a page: text is as large as m
 TITLE_LETTERS = 62
 SMALL, NORMAL = 12.0, 13.0
 MOST_STRIPS = 120
+_ROUNDING = 1e-9  # of the largest tick: what is less is 0
 _LEGEND_LETTERS = 36  # what fits into one row beside three symbols
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -103,11 +104,12 @@ class Drawing:
             artist: Any artist.
             kind: Its class on the page.
             tip: What is shown when it is pointed at; empty if nothing is.
-            data: Its numbers, kept as `data-…` attributes.
+            data: Its numbers, kept as `data-…` attributes; those that are not finite are left out.
         """
         name = f"mark{len(self._marks)}"
         artist.set_gid(name)
-        values = {f"data-{key.replace('_', '-')}": _spelled(value) for key, value in data.items()}
+        known = {key: value for key, value in data.items() if isinstance(value, str) or math.isfinite(value)}
+        values = {f"data-{key.replace('_', '-')}": _spelled(value) for key, value in known.items()}
         tips = {"data-tip": clean(tip)} if tip else {}
         self._marks[name] = {"class": kind, **values, **tips}
 
@@ -213,9 +215,9 @@ def label_ticks(axis: Axis, signed: bool = False) -> None:
 
 def tick_words(value: float, ticks: Sequence[float], signed: bool = False) -> str:
     """A tick's label, with the digits that tell all of them apart."""
-    if value == 0:
-        return "0"
     largest = max(map(abs, ticks))
+    if abs(value) <= _ROUNDING * largest:
+        return "0"
     if not 1e-6 <= largest < 1e7:
         shown = short(value)
     else:
@@ -225,7 +227,7 @@ def tick_words(value: float, ticks: Sequence[float], signed: bool = False) -> st
 
 
 def _is_exact(tick: float, places: int, largest: float) -> bool:
-    return abs(round(tick, places) - tick) <= 1e-9 * largest
+    return abs(round(tick, places) - tick) <= _ROUNDING * largest
 
 
 def finite(values: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -121,17 +121,23 @@ def _tell(drawing: Drawing, panel: Panel) -> None:
     known = {arm: {x: place for place, x in enumerate(each.x.tolist())} for arm, each in panel.bands.items()}
     for x in places:
         lines = [
-            _told(arm, each, known[arm][x], "seed") for arm, each in panel.bands.items() if x in known[arm]
+            _told(arm, each, known[arm][x], "seed", _four_digits)
+            for arm, each in panel.bands.items()
+            if x in known[arm]
         ]
         drawing.strip(x, "\n".join([_place(panel.unit, x), *lines]))
+
+
+def _four_digits(value: float) -> str:
+    return short(value, 4)
 
 
 def _place(unit: str, x: float) -> str:
     return f"{unit.removesuffix('s').capitalize()} {x:.6g}"
 
 
-def _told(name: str, each: Band, place: int, thing: str) -> str:
-    median, low, high = (short(float(line[place]), 4) for line in (each.median, each.low, each.high))
+def _told(name: str, each: Band, place: int, thing: str, write: Callable[[float], str]) -> str:
+    median, low, high = (write(float(line[place])) for line in (each.median, each.low, each.high))
     between = f" ({low} to {high})" if each.has_quantiles else ""
     return f"{name} {median}{between}, {count(each.seeds[place], thing)}"
 
@@ -164,7 +170,7 @@ def difference_curve(
         _draw_zero(drawing, record, panel, with_interval=not second_half)
         _draw_effect(drawing, record)
         for place, x in enumerate(found.x.tolist()):
-            told = _told("median difference", found, place, "pair")
+            told = _told("median difference", found, place, "pair", digits_of(record).signed)
             drawing.strip(x, f"{_place(panel.unit, x)}\n{told}")
         return drawing.svg(_difference_label(record, panel))
 

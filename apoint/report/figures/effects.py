@@ -12,7 +12,15 @@ from apoint.report.figures.canvas import SMALL, Drawing, finite, key_area, key_l
 from apoint.report.improvement.record import Entry
 from apoint.report.palette import light
 from apoint.report.panels import padded
-from apoint.report.words import OUTCOME_SYMBOLS, Digits, confidence, count, metric_name, metric_unit
+from apoint.report.words import (
+    NO_INTERVAL,
+    OUTCOME_SYMBOLS,
+    Digits,
+    confidence,
+    count,
+    metric_name,
+    metric_unit,
+)
 
 STYLES: dict[str, tuple[str, str]] = {  # the colour and the marker of an outcome
     "better": ("candidate", "^"),
@@ -131,14 +139,6 @@ def _draw_row(
 ) -> None:
     verdict = entry.verdict
     role, marker = STYLES.get(verdict.outcome, STYLES["undecided"])
-    ends = [_within(end, limits) for end in verdict.interval]
-    (line,) = drawing.axes.plot(
-        ends, [place, place], color=light(role), linewidth=2.2, solid_capstyle="butt", marker="|",
-        markersize=9, markeredgewidth=1.8, zorder=4,
-    )  # fmt: skip
-    low, high = verdict.interval
-    facts = {"effect": verdict.effect, "lower": low, "upper": high}
-    drawing.mark(line, f"mark effect {verdict.outcome}", describe(entry, digits), **facts)
     outside = _within(verdict.effect, limits) != verdict.effect
     shape = (">" if verdict.effect > 0 else "<") if outside else marker
     hollow = verdict.outcome == "undecided" and not outside
@@ -146,9 +146,18 @@ def _draw_row(
         [_within(verdict.effect, limits)], [place], color=light(role), marker=shape, markersize=8.5,
         markerfacecolor=light("paper") if hollow else light(role),
         markeredgecolor=light(role) if hollow else light("paper"), markeredgewidth=1.6 if hollow else 1.0,
-        linestyle="none", zorder=5, clip_on=False,
+        linestyle="none", zorder=4 + verdict.has_interval, clip_on=False,
     )  # fmt: skip
-    drawing.mark(mean, "effect-mean")
+    pointed = mean
+    if verdict.has_interval:
+        drawing.mark(mean, "effect-mean")
+        (pointed,) = drawing.axes.plot(
+            [_within(end, limits) for end in verdict.interval], [place, place], color=light(role),
+            linewidth=2.2, solid_capstyle="butt", marker="|", markersize=9, markeredgewidth=1.8, zorder=4,
+        )  # fmt: skip
+    low, high = verdict.interval
+    facts = {"effect": verdict.effect, "lower": low, "upper": high}
+    drawing.mark(pointed, f"mark effect {verdict.outcome}", describe(entry, digits), **facts)
     if outside:
         sign = -1 if verdict.effect > 0 else 1
         words = drawing.axes.annotate(
@@ -166,11 +175,10 @@ def _within(value: float, limits: tuple[float, float]) -> float:
 def describe(entry: Entry, digits: Digits) -> str:
     """The numbers of a verdict, line by line."""
     verdict = entry.verdict
-    low, high = (digits.signed(end) for end in verdict.interval)
-    sure = confidence(verdict.interval_alpha)
+    sure = f"{confidence(verdict.interval_alpha)} interval {digits.span(verdict.interval)}"
     return (
         f"{entry.label}: {verdict.outcome}\nmean {digits.signed(verdict.effect)} over "
-        f"{count(verdict.pairs, 'pair')}\n{sure} interval from {low} to {high}"
+        f"{count(verdict.pairs, 'pair')}\n{sure if verdict.has_interval else NO_INTERVAL}"
     )
 
 

@@ -11,7 +11,7 @@ from apoint.report.palette import light
 from apoint.report.panels import padded
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
-from apoint.report.words import confidence, metric_name, metric_unit
+from apoint.report.words import NO_INTERVAL, confidence, metric_name, metric_unit
 
 MOST_LABELLED_ROWS = 24
 _WORDED_ROW = 13.0  # the height of a row with words in it
@@ -133,16 +133,14 @@ def _draw_row(
 
 def _draw_mean(drawing: Drawing, record: ComparisonRecord, height: float) -> None:
     verdict = record.verdict
-    low, high = drawing.axes.get_xlim()
-    ends = [min(max(end, low), high) for end in verdict.interval]
-    (line,) = drawing.axes.plot(
-        ends, [height, height], color=light("ink"), linewidth=2.4, marker="|", markersize=11,
-        markeredgewidth=2.0, solid_capstyle="butt", zorder=5, clip_on=False,
-    )  # fmt: skip
-    digits = digits_of(record)
-    lower, upper = (digits.signed(end) for end in verdict.interval)
-    tip = f"Mean difference {digits.signed(verdict.effect)}\ninterval from {lower} to {upper}"
-    drawing.mark(line, "mark interval", tip, lower=verdict.interval[0], upper=verdict.interval[1])
+    if verdict.has_interval:
+        (line,) = drawing.axes.plot(
+            verdict.interval, [height, height], color=light("ink"), linewidth=2.4, marker="|", markersize=11,
+            markeredgewidth=2.0, solid_capstyle="butt", zorder=5, clip_on=False,
+        )  # fmt: skip
+        digits = digits_of(record)
+        tip = f"Mean difference {digits.signed(verdict.effect)}\ninterval {digits.span(verdict.interval)}"
+        drawing.mark(line, "mark interval", tip, lower=verdict.interval[0], upper=verdict.interval[1])
     (mean,) = drawing.axes.plot(
         [verdict.effect], [height], color=light("ink"), marker="D", markersize=9,
         markeredgecolor=light("paper"), markeredgewidth=1.2, linestyle="none", zorder=6, clip_on=False,
@@ -151,16 +149,17 @@ def _draw_mean(drawing: Drawing, record: ComparisonRecord, height: float) -> Non
 
 
 def _legend(record: ComparisonRecord) -> list[Any]:
-    name = f"mean, {confidence(record.verdict.interval_alpha)} interval"
-    mean = key_line(name, "ink", linewidth=2.4, marker="D", markersize=7)
+    verdict = record.verdict
+    name = f"{confidence(verdict.interval_alpha)} interval" if verdict.has_interval else NO_INTERVAL
+    mean = key_line(f"mean, {name}", "ink", linewidth=2.4, marker="D", markersize=7)
     margin = key_area("within the margin", "margin")
-    return [mean, margin] if math.isfinite(record.verdict.margin) else [mean]
+    return [mean, margin] if math.isfinite(verdict.margin) else [mean]
 
 
 def _label(record: ComparisonRecord) -> str:
     digits, verdict = digits_of(record), record.verdict
-    lower, upper = (digits.signed(end) for end in verdict.interval)
+    interval = f"interval {digits.span(verdict.interval)}" if verdict.has_interval else NO_INTERVAL
     return (
-        f"Differences of {verdict.pairs} pairs, sorted; mean {digits.signed(verdict.effect)}, interval from "
-        f"{lower} to {upper}. Arrow keys step through the pairs."
+        f"Differences of {verdict.pairs} pairs, sorted; mean {digits.signed(verdict.effect)}, {interval}. "
+        "Arrow keys step through the pairs."
     )

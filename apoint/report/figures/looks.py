@@ -13,7 +13,7 @@ from apoint.report.panels import padded
 from apoint.report.record import ComparisonRecord
 from apoint.report.scale import digits_of
 from apoint.report.verdict_record import LookRecord, VerdictRecord
-from apoint.report.words import confidence, count, metric_name, metric_unit
+from apoint.report.words import NO_INTERVAL, confidence, count, metric_name, metric_unit
 
 HEIGHT = 350
 MOST_BARS = 12  # beyond, the intervals are drawn as one band
@@ -49,16 +49,16 @@ def not_reached(verdict: VerdictRecord) -> list[int]:
 
 
 def boundary(verdict: VerdictRecord) -> list[tuple[int, float]]:
-    """How large the mean must be at each look to decide `better` or `worse`: pairs and height.
+    """How large the mean of symmetric differences must be at each look to decide `better` or `worse`.
 
-    At a look that was made under the t rule it is half the interval's length. For planned looks not
-    reached it is what the deviation of the last look would give; the sign-flip rule has no such height.
+    Pairs and height. For planned looks not reached it is what the deviation of the last look would give.
     Empty if there is only one, which makes no line.
     """
-    found = [(look.pairs, look.half_width) for look in verdict.looks if look.rule == "t"]
-    last = verdict.looks[-1] if verdict.looks else None
-    if last is not None and last.rule == "t":
-        deviation = last.half_width / last.multiplier * math.sqrt(last.pairs)
+    found = [(look.pairs, look.symmetric_half) for look in verdict.looks]
+    if verdict.looks:
+        last = verdict.looks[-1]
+        known = last.multiplier > 0
+        deviation = last.symmetric_half / last.multiplier * math.sqrt(last.pairs) if known else math.nan
         ahead = [pairs for pairs in not_reached(verdict) if pairs > last.pairs]
         found += [(pairs, _multiplier(verdict, pairs) * deviation / math.sqrt(pairs)) for pairs in ahead]
     found = [(pairs, height) for pairs, height in found if math.isfinite(height)]
@@ -124,32 +124,31 @@ def _draw_boundary(drawing: Drawing, borders: list[tuple[int, float]]) -> None:
 
 
 def _draw_bars(drawing: Drawing, record: ComparisonRecord) -> None:
-    bottom, top = drawing.axes.get_ylim()
     for look in record.verdict.looks:
-        ends = [max(look.interval[0], bottom), min(look.interval[1], top)]
-        (bar,) = drawing.axes.plot(
-            [look.pairs] * 2, ends, color=light("candidate"), linewidth=2.6, marker="_", markersize=12,
-            markeredgewidth=2.6, solid_capstyle="butt", zorder=5,
+        (mean,) = drawing.axes.plot(
+            [look.pairs], [look.effect], marker="o", markersize=9, color=light("candidate"),
+            markeredgecolor=light("paper"), markeredgewidth=1.4, linestyle="none",
+            zorder=5 + look.has_interval,  # alone, it takes the bar's turn when arrow keys step through
         )  # fmt: skip
+        pointed = mean
+        if look.has_interval:
+            drawing.mark(mean, "look-mean")
+            (pointed,) = drawing.axes.plot(
+                [look.pairs] * 2, look.interval, color=light("candidate"), linewidth=2.6, marker="_",
+                markersize=12, markeredgewidth=2.6, solid_capstyle="butt", zorder=5,
+            )  # fmt: skip
         drawing.mark(
-            bar, "mark look", describe_look(record, look), pairs=look.pairs, effect=look.effect,
+            pointed, "mark look", describe_look(record, look), pairs=look.pairs, effect=look.effect,
             lower=look.interval[0], upper=look.interval[1],
         )  # fmt: skip
-        (mean,) = drawing.axes.plot(
-            [look.pairs], [look.effect], marker="s" if look.rule == "sign-flip" else "o", markersize=9,
-            color=light("candidate"), markeredgecolor=light("paper"), markeredgewidth=1.4, zorder=6,
-            linestyle="none",
-        )  # fmt: skip
-        drawing.mark(mean, "look-mean")
 
 
 def _draw_band(drawing: Drawing, record: ComparisonRecord) -> None:
     """Many looks: one band, and a strip to point at for each."""
-    bottom, top = drawing.axes.get_ylim()
     made = record.verdict.looks
     x = [look.pairs for look in made]
-    low = [max(look.interval[0], bottom) for look in made]
-    high = [min(look.interval[1], top) for look in made]
+    nothing = (math.nan, math.nan)
+    low, high = zip(*(look.interval if look.has_interval else nothing for look in made), strict=True)
     band = drawing.axes.fill_between(x, low, high, color=light("candidate"), alpha=0.2, linewidth=0, zorder=3)
     drawing.mark(band, "look-band")
     for ends in (low, high):
@@ -165,11 +164,12 @@ def _draw_band(drawing: Drawing, record: ComparisonRecord) -> None:
 def describe_look(record: ComparisonRecord, look: LookRecord) -> str:
     """The numbers of a look, line by line."""
     digits = digits_of(record)
-    rule = "sign-flip rule" if look.rule == "sign-flip" else "t rule"
-    return (
-        f"Look at {count(look.pairs, 'pair')}: {look.outcome}\nmean {digits.signed(look.effect)}\n"
-        f"interval from {digits.signed(look.interval[0])} to {digits.signed(look.interval[1])} ({rule})"
-    )
+    lines = [f"Look at {count(look.pairs, 'pair')}: {look.outcome}", f"mean {digits.signed(look.effect)}"]
+    if not look.has_interval:
+        return "\n".join([*lines, NO_INTERVAL])
+    narrow = digits.span(look.equivalence_interval)
+    lines += [f"interval {digits.span(look.interval)}", f"for equivalence {narrow}"]
+    return "\n".join([*lines, f"margin {digits.margin(look.margin)}"])
 
 
 def _legend(record: ComparisonRecord, borders: list[tuple[int, float]]) -> list[Any]:

@@ -34,12 +34,6 @@ _UNFINISHED = {
     "it, and what is here stays valid.",
     "unknown": "The record does not say how the search ended: this is what can be read of it.",
 }
-_HELD = {
-    "Holm": "judged at {} pairs by Holm's rule: the chance of any false call among them all is the declared "
-    "one",
-    "e-BH": "trained to {} pairs and judged after each by e-values (e-BH): the expected share of false calls "
-    "among all calls is the declared one",
-}
 _STYLE = """
 .changes th:first-child{width:auto}
 .changes thead th{white-space:nowrap}
@@ -150,10 +144,9 @@ def _numbers(record: ImprovementRecord) -> Markup:
     digits, verdict = record.digits, record.verdict
     rows = []
     if verdict is not None:
-        low, high = (digits.signed(end) for end in verdict.interval)
         rows = [
             ("Gain", digits.signed(verdict.effect), "mean paired difference on fresh seeds"),
-            (f"{confidence(verdict.interval_alpha)} interval", f"{low} to {high}",
+            (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
              f"from {count(verdict.pairs, 'pair')} that took no part in the choice"),
         ]  # fmt: skip
     confirmed = sum(check.verdict.outcome == "better" for check in record.checks)
@@ -198,9 +191,10 @@ def _race_section(record: ImprovementRecord) -> Markup:
     """Every change in the race, drawn and told."""
     rows = sorted(record.race, key=lambda entry: -entry.verdict.effect if entry.known else float("inf"))
     looks = fields.wholes(record.declaration.get("looks"))
-    method = fields.text(record.declaration.get("method"))
-    held = _HELD.get(method, "judged at {} pairs").format(listed(looks))
-    lead = f"All changes together, {held}. A winner's mean is flattered here by its having been chosen."
+    lead = (
+        f"All changes together, judged at {listed(looks)} pairs by Holm's rule: the chance of any false call "
+        "among them all is the declared one. A winner's mean is flattered here by its having been chosen."
+    )
     told = [[_told(entry), *_cells(record, entry)] for entry in rows]
     body = table("Every change", ("Change", "Verdict", "Mean", "Interval", "Pairs"), told, "wide changes")
     return section("The race", lead, _drawn(record, rows, "race"), body)
@@ -223,10 +217,9 @@ def _cells(record: ImprovementRecord, entry: Entry) -> list[str]:
     verdict, digits = entry.verdict, record.digits
     if not entry.known:
         return ["not yet", "", "", ""]
-    low, high = (digits.signed(end) for end in verdict.interval)
     outcome = verdict.outcome if verdict.outcome in OUTCOME_WORDS else "undecided"
     word = f"{OUTCOME_SYMBOLS[outcome]} {OUTCOME_WORDS[outcome]}"
-    return [word, digits.signed(verdict.effect), f"{low} to {high}", str(verdict.pairs)]
+    return [word, digits.signed(verdict.effect), digits.span(verdict.interval), str(verdict.pairs)]
 
 
 def _drawn(record: ImprovementRecord, entries: Sequence[Entry], name: str) -> Markup | None:

@@ -132,7 +132,8 @@ class ImprovementRecord:
         """How many digits numbers in the metric's unit have, on the whole page."""
         shown = [*self.race, *self.checks]
         halves = [(entry.verdict.interval[1] - entry.verdict.interval[0]) / 2 for entry in shown]
-        return Digits.for_spread([self.margin] if self.margin > 0 else halves)
+        scores = [score for entry in shown for score in entry.verdict.baseline]
+        return Digits.for_spread([self.margin] if self.margin > 0 else halves, scores)
 
 
 def _rows(result: Json, name: str) -> list[Json]:

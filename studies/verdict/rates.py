@@ -1,0 +1,151 @@
+"""Error rates of the rule, for each shape of noise, number of arms, and way of looking.
+
+A cell is repeated once with ten times as many comparisons and new seeds if it is above its limit, and then
+that counts. *False calls*: some arm is better or worse although all means are 0; the margin is so small that
+equivalence cannot help. *Coverage*: of an arm's final interval, the lowest over effects of 0 and ±½
+deviation. *False equivalent*: some arm is called equivalent although each lies exactly at the margin, ½ or 1
+deviation; the highest, over both signs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from apoint.verdict import default_looks
+from studies.verdict.rule import BETTER, EQUIVALENT, WORSE, simulate_arms
+from studies.verdict.shapes import APART, FRESH_APART, FRESH_SKEWED, SKEWED, Shape
+
+ARMS = (1, 3, 6, 10)
+COMPARISONS = 10_000
+PAIRS = {False: 32, True: 64}
+BLOCK = 20_000  # arms simulated at a time
+NAMES = ("false_calls", "coverage", "false_equivalent")
+TITLES = ("false calls", "coverage", "false equivalent")
+
+
+@dataclass
+class Cell:
+    """The rates of a shape with some arms."""
+
+    shape: str
+    arms: int
+    anytime: bool
+    false_calls: float
+    coverage: float
+    false_equivalent: float
+    races: int
+
+    @property
+    def sentence(self) -> str:
+        """The cell in one line."""
+        how = "at any time" if self.anytime else "planned"
+        calls, coverage, equivalent = (100 * getattr(self, name) for name in NAMES)
+        rates = f"false calls {calls:.2f} %, coverage {coverage:.2f} %, false equivalent {equivalent:.2f} %"
+        return f"{self.shape}, {self.arms} arms, {how}: {rates}"
+
+    def above(self, shape: Shape) -> bool:
+        """Whether a rate is beyond its limit."""
+        limit = 0.065 if shape in (*SKEWED, *FRESH_SKEWED) else 0.055
+        return self.false_calls > limit or self.coverage < 0.94 or self.false_equivalent > 0.05
+
+
+def measure(shape: Shape, arms: int, anytime: bool, races: int = COMPARISONS, seed: int = 0) -> Cell:
+    """The rates of a cell."""
+    deviation = float(shape.arms(np.random.default_rng(7), 20_000, 1, 10).std())
+
+    def rate(
+        name: str,
+        effect: float,
+        margin: float,
+        count: Callable[..., np.ndarray],
+    ) -> float:
+        random = np.random.default_rng(zlib.crc32(f"{shape.name}/{arms}/{anytime}/{name}/{seed}".encode()))
+        found, size = [], max(1, BLOCK // arms)
+        for start in range(0, races, size):
+            noise = shape.arms(random, min(size, races - start), arms, PAIRS[anytime])
+            found.append(
+                count(
+                    simulate_arms(
+                        noise + effect * deviation,
+                        margin * deviation,
+                        default_looks(arms),
+                        truth=effect * deviation,
+                        anytime=anytime,
+                        step=shape.step,
+                    )
+                )
+            )
+        return float(np.concatenate(found).mean())
+
+    def some(*outcomes: int) -> Callable[..., np.ndarray]:
+        return lambda races: np.isin(races.outcome, outcomes).any(1)
+
+    return Cell(
+        shape.name,
+        arms,
+        anytime,
+        false_calls=rate("calls", 0.0, 1e-6, some(BETTER, WORSE)),
+        coverage=min(
+            rate(f"coverage {effect}", effect, 0.5, lambda races: races.covered.reshape(-1))
+            for effect in (0.0, 0.5, -0.5)
+        ),
+        false_equivalent=max(
+            rate(f"margin {margin} {side}", side * margin, margin, some(EQUIVALENT))
+            for margin in (0.5, 1.0)
+            for side in (1, -1)
+        ),
+        races=races,
+    )
+
+
+def settled(shape: Shape, arms: int, anytime: bool) -> Cell:
+    """The rates of a cell; measured again, ten times as long and on new seeds, if one is beyond its limit.
+
+    Not so where no limit is claimed.
+    """
+    cell = measure(shape, arms, anytime)
+    if shape in (*APART, *FRESH_APART) or not cell.above(shape):
+        return cell
+    return measure(shape, arms, anytime, 10 * COMPARISONS, seed=1)
+
+
+Cells = list[dict[str, object]]
+
+
+def summary(cells: Cells, groups: dict[str, tuple[Shape, ...]]) -> str:
+    """The worst cell of each group, for each number of arms."""
+    return _rows(cells, {f"{title} ({len(group)})": group for title, group in groups.items()})
+
+
+def table(cells: Cells, shapes: tuple[Shape, ...]) -> str:
+    """A row for each shape."""
+    return _rows(cells, {shape.name: (shape,) for shape in shapes})
+
+
+def _rows(cells: Cells, groups: dict[str, tuple[Shape, ...]]) -> str:
+    by_place = {(cell["shape"], cell["arms"], cell["anytime"]): cell for cell in cells}
+    head = [f"{title}, {how}" for how in ("planned", "anytime") for title in TITLES]
+    lines = ["| differences | " + " | ".join(head) + " |", "|---|" + "---|" * len(head)]
+    for title, shapes in groups.items():
+        row = [title]
+        for anytime in (False, True):
+            for name in NAMES:
+                worst = min if name == "coverage" else max
+                found = [
+                    worst(float(str(by_place[shape.name, arms, anytime][name])) for shape in shapes)
+                    for arms in ARMS
+                ]
+                row.append(" · ".join(f"{100 * value:.1f}" for value in found))
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def beyond(cells: Cells, shapes: tuple[Shape, ...]) -> list[str]:
+    """The cells beyond their limits, in words; shapes that are reported apart are left out."""
+    known = {shape.name: shape for shape in shapes if shape not in (*APART, *FRESH_APART)}
+    found = [Cell(**cell) for cell in cells if cell["shape"] in known]  # type: ignore[arg-type]
+    return [cell.sentence for cell in found if cell.above(known[cell.shape])]

@@ -1,0 +1,183 @@
+"""The decision rule for many comparisons at once, written a second time and without the product's walk.
+
+`decide` takes one comparison; here rows are comparisons. A test holds the two equal on random draws, so that
+error rates over tens of thousands of comparisons can be had in seconds. Only the critical values are the
+product's own; what it does with them is written again: instead of an interval, the critical value at which an
+interval would just touch a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from apoint.verdict.calibration import levels
+from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule
+
+UNDECIDED, BETTER, WORSE, EQUIVALENT = 0, 1, 2, 3
+NAMES = ("undecided", "better", "worse", "equivalent")
+
+
+class Paths:
+    """Mean, standard error and skewness of rows of differences, at each of some numbers of pairs.
+
+    Args:
+        differences: A row for each comparison.
+        points: The numbers of pairs.
+        step: The metric's resolution: a deviation counts as at least half of it.
+    """
+
+    def __init__(self, differences: np.ndarray, points: Sequence[int], step: float = 0.0) -> None:
+        self.points = list(points)
+        self.mean = np.empty((len(self.points), len(differences)))
+        self.error, self.skew = np.empty_like(self.mean), np.empty_like(self.mean)
+        centre = differences.mean(1, keepdims=True)
+        sums = [np.cumsum((differences - centre) ** power, axis=1) for power in (1, 2, 3)]
+        for place, n in enumerate(self.points):
+            first, second, third = (each[:, n - 1] / n for each in sums)
+            variance = np.maximum(second - first**2, 0.0)
+            flat = variance <= 1e-24 * (differences[:, :n] ** 2).max(1)
+            cubes = third - 3 * first * second + 2 * first**3
+            self.skew[place] = np.where(flat | (n < 3), 0.0, cubes / np.where(flat, 1.0, variance) ** 1.5)
+            deviation = np.sqrt(np.where(flat, 0.0, variance) * n / (n - 1))
+            self.mean[place] = first + centre[:, 0]
+            self.error[place] = np.maximum(deviation, step / 2) / math.sqrt(n)
+
+    def touching(self, place: int, value: np.ndarray | float) -> np.ndarray:
+        """The critical value at which the interval's end is `value`: above 0 if it lies below the mean."""
+        n, distance = self.points[place], (self.mean[place] - value) / self.error[place]
+        tail = np.maximum(-np.sign(distance) * self.skew[place], 0.0)
+        b = (0.25 * tail + 0.18 * tail**2) * min(1.0, math.sqrt(20 / n))
+        return np.sign(distance) * 2 * np.abs(distance) / (1 + np.sqrt(1 + 4 * b * np.abs(distance)))
+
+    def equivalent(self, place: int, margin: np.ndarray | float, c: float) -> np.ndarray:
+        """Whether the interval with this critical value lies inside ±margin."""
+        return (self.touching(place, -margin) > c) & (self.touching(place, margin) < -c)
+
+
+@dataclass
+class Result:
+    """Of each comparison: the outcome, the pairs used, whether its interval holds the truth, the effect."""
+
+    outcome: np.ndarray
+    pairs: np.ndarray
+    covered: np.ndarray
+    effect: np.ndarray
+
+    def rate(self, *outcomes: int) -> float:
+        return float(np.isin(self.outcome, outcomes).mean())
+
+    @property
+    def calls(self) -> float:
+        return self.rate(BETTER, WORSE)
+
+
+def points_of(looks: Sequence[int], anytime: bool, pairs: int, arms: int = 1) -> list[int]:
+    """Where one looks: as planned, or after every pair from the first that is worth a look."""
+    return list(range(math.ceil(6 * arms ** (1 / 3) - 1e-9), pairs + 1)) if anytime else list(looks)
+
+
+def rule_of(looks: Sequence[int], alpha: float, anytime: bool) -> Rule:
+    return AnytimeRule(alpha) if anytime else PlannedRule(levels(tuple(looks), alpha))
+
+
+def simulate(
+    differences: np.ndarray,
+    margin: float | np.ndarray,
+    looks: Sequence[int],
+    alpha: float = 0.05,
+    truth: float | np.ndarray = 0.0,
+    anytime: bool = False,
+    step: float = 0.0,
+) -> Result:
+    """The outcome of each row's comparison, looked at as planned or after every pair."""
+    points = points_of(looks, anytime, differences.shape[1])
+    paths, rule = Paths(differences, points, step), rule_of(looks, alpha, anytime)
+    wide, narrow = (at(np.array(points, dtype=float)) for at in (rule.critical, rule.one_sided))
+    num = len(differences)
+    result = Result(np.zeros(num, int), np.zeros(num, int), np.ones(num, bool), np.zeros(num))
+    for place, n in enumerate(points):
+        open_ = result.outcome == UNDECIDED
+        touching = paths.touching(place, 0.0)
+        found = np.select(
+            [paths.equivalent(place, margin, narrow[place]), touching > wide[place], touching < -wide[place]],
+            [EQUIVALENT, BETTER, WORSE],
+            UNDECIDED,
+        )
+        covered = np.abs(paths.touching(place, truth)) <= wide[place]
+        result.outcome[open_], result.covered[open_] = found[open_], covered[open_]
+        result.pairs[open_], result.effect[open_] = n, paths.mean[place][open_]
+    return result
+
+
+@dataclass
+class Races:
+    """Of each race and arm: the outcome, the pairs used, and whether the final interval holds the truth."""
+
+    outcome: np.ndarray
+    pairs: np.ndarray
+    covered: np.ndarray
+
+    def family(self, *outcomes: int) -> float:
+        """The share of races in which some arm has one of these outcomes."""
+        return float(np.isin(self.outcome, outcomes).any(1).mean())
+
+
+def simulate_arms(
+    differences: np.ndarray,
+    margin: float,
+    looks: Sequence[int],
+    alpha: float = 0.05,
+    truth: float | np.ndarray = 0.0,
+    anytime: bool = False,
+    step: float = 0.0,
+) -> Races:
+    """Holm over arms; `differences` is [races, arms, pairs], so are the outcomes but for the pairs."""
+    num, arms, pairs = differences.shape
+    points = points_of(looks, anytime, pairs, arms)
+    paths = Paths(differences.reshape(num * arms, pairs), points, step)
+    rules = [rule_of(looks, alpha / left, anytime) for left in range(1, arms + 1)]
+    # [arms left, look]
+    wide = np.array([rule.critical(np.array(points, dtype=float)) for rule in rules])
+    narrow = rules[-1].one_sided(np.array(points, dtype=float))
+    races = Races(np.zeros((num, arms), int), np.zeros((num, arms), int), np.ones((num, arms), bool))
+    truths = np.broadcast_to(truth, (num, arms)).reshape(-1)
+    for place, n in enumerate(points):
+        open_ = races.outcome == UNDECIDED
+        touching = paths.touching(place, 0.0).reshape(num, arms)
+        rates = np.full((num, arms), arms)
+        same = paths.equivalent(place, margin, narrow[place]).reshape(num, arms) & open_
+        races.outcome[same] = EQUIVALENT
+        left = np.full(num, arms)  # first at the strictest rate: an arm carries it if that is enough
+        while True:
+            far = np.abs(touching) > wide[np.maximum(left, 1) - 1, place][:, None]
+            called = far & (races.outcome == UNDECIDED)
+            # What lies inside the margin at this rate is no call, and no equivalence either: it stays open.
+            called &= ~_inside(paths, place, margin, rules, left, points)
+            if called.any():
+                rates = np.where(called, left[:, None], rates)
+                races.outcome[called] = np.where(touching[called] > 0, BETTER, WORSE)
+            eased = arms - np.isin(races.outcome, (BETTER, WORSE)).sum(1)
+            if not called.any() and (eased == left).all():
+                break
+            left = eased
+        limit = wide[rates - 1, place]
+        holds = np.abs(paths.touching(place, truths)).reshape(num, arms) <= limit
+        races.covered[open_], races.pairs[open_] = holds[open_], n
+    return races
+
+
+def _inside(
+    paths: Paths, place: int, margin: float, rules: list[Rule], left: np.ndarray, points: list[int]
+) -> np.ndarray:
+    """Which arms lie inside ±margin at the error rate that their race has reached."""
+    at, num, arms = np.array([points[place]], dtype=float), len(left), len(rules)
+    found = np.zeros((num, arms), bool)
+    for number in np.unique(left[left > 0]):
+        c = float(rules[number - 1].one_sided(at)[0])
+        inside = paths.equivalent(place, margin, c).reshape(num, arms)
+        found |= inside & (left == number)[:, None]
+    return found
