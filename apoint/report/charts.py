@@ -106,7 +106,7 @@ def _reading(record: ComparisonRecord) -> Markup:
         (
             "Equivalent",
             f"the equivalence interval lies inside the shaded margin of {margin}. It is made of two "
-            "one-sided bounds and is a little shorter than the one drawn.",
+            "one-sided bounds, so its ends are not those drawn.",
         ),
         ("Better", "the interval lies above zero, and the arms are not equivalent."),
         ("Worse", "the interval lies below zero, and the arms are not equivalent."),

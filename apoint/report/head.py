@@ -86,6 +86,7 @@ def _setting(record: ComparisonRecord) -> Markup:
         f"{'higher' if verdict.higher_is_better else 'lower'} is better)"
         + (f" after {after}" if after else ""),
         "both arms of a pair share their seed",
+        "the verdict speaks of other seeds on these test examples, not of new examples",
     ]
     return element("p", "; ".join(filter(None, parts)) + ".", class_="lead")
 

@@ -1,7 +1,6 @@
 """Comparisons whose answer is known, on networks that are really trained: minutes, so for `make study`."""
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,7 @@ def test_a_network_against_itself(tmp_path: Path) -> None:
             values |= accuracies(fleet, arm, wanted, tmp_path)
             for number in open_ones:
                 baseline, candidate = ([values[s] for s in seeds(number, side, 0, look)] for side in (0, 1))
-                margin = statistics.stdev(baseline[: DEFAULT_LOOKS[0]]) / 2
-                outcomes[number] = decide(baseline, candidate, margin).outcome
+                outcomes[number] = decide(baseline, candidate).outcome
     found = {name: list(outcomes.values()).count(name) for name in sorted(set(outcomes.values()))}
     print(f"\nA/A: {COMPARISONS} comparisons, {len(values)} replicas: {json.dumps(found)}", file=sys.stderr)
     assert found.get("better", 0) + found.get("worse", 0) <= MOST_CALLS
