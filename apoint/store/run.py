@@ -135,7 +135,17 @@ class Run:
         state = resolve(self.status)
         if state in seals.EVIDENCE:
             return "unsealed"
+        if state == "unknown" and self._has_only_begun():
+            return "dead"
         return state if state in (*STATES, "dead", "stalled") else "unknown"
+
+    def _has_only_begun(self) -> bool:
+        """Whether it was killed before it could say anything: no status, and nothing was measured."""
+        measured = (self.folder / name for name in (layout.METRICS, layout.EVENTS))
+        later = (self.folder / name for name in (layout.STATUS, layout.SEAL, layout.CHECKPOINTS))
+        return not any(map(reader.exists, later)) and not any(
+            reader.exists(path) and path.lstat().st_size for path in measured
+        )
 
     @property
     def sealed(self) -> bool:

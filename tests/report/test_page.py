@@ -265,7 +265,7 @@ def test_looks_without_an_interval_say_so(page: Page, comparison: Comparison, tm
     shutil.copytree(comparison("better"), folder)
     result = read_result(folder)
     looks = result["verdict"]["looks"]
-    looks[0] |= dict.fromkeys(("interval", "equivalence_interval"), ["-Infinity", "Infinity"])
+    looks[0] |= {name: ["-Infinity", "Infinity"] for name in ("interval", "equivalence_interval")}
     write_result(folder, result)
     text = seen(comparison_html(folder))
     assert not NO_NUMBER.search(text), NO_NUMBER.search(text)

@@ -399,18 +399,25 @@ with RunWriter.create(sys.argv[1], "", "", {}) as writer:
 """
 
 
-@pytest.mark.parametrize(("name", "state"), [("seal.json", "dead"), ("status.json", None)])
-def test_a_kill_while_sealing_leaves_an_open_run_or_a_sealed_one(
-    tmp_path: Path, name: str, state: str | None
-) -> None:
+@pytest.mark.parametrize("name", ["seal.json", "status.json"])
+def test_a_kill_while_sealing_or_beginning_leaves_an_open_run(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "a-0000-s0"
     child = subprocess.run([sys.executable, "-c", KILLED, str(folder), name])
     assert child.returncode == -signal.SIGKILL
-    if state is not None:
-        assert Run(folder).state == state
-        with RunWriter.open(folder) as writer:
-            writer.rewind({})
-            writer.metric(step=1, epoch=1, split="test", accuracy=0.5)
-            writer.status("finished", step=1)
-        assert Run(folder).result("test_accuracy") == 0.5
-    assert not list(folder.glob(".*.tmp-*")) or state is None
+    assert Run(folder).state == "dead"
+    with RunWriter.open(folder) as writer:
+        writer.rewind({})
+        writer.metric(step=1, epoch=1, split="test", accuracy=0.5)
+        writer.status("finished", step=1)
+    assert Run(folder).result("test_accuracy") == 0.5
+    assert not list(folder.glob(".*.tmp-*"))
+
+
+def test_a_run_that_measured_something_and_lost_its_status_is_not_dead(tmp_path: Path) -> None:
+    folder = tmp_path / "a-0000-s0"
+    with RunWriter.create(folder, "", "", {}) as writer:
+        writer.metric(step=1, epoch=1, split="test", accuracy=0.5)
+        writer.status("finished", step=1)
+    for name in ("status.json", "seal.json"):
+        (folder / name).unlink()
+    assert Run(folder).state == "unknown"

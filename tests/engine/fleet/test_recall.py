@@ -309,3 +309,17 @@ def test_a_wrong_recipe_gets_its_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch_size 5000 is larger than the training data"):
         loop(tmp_path).train(tasks)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_run_that_was_killed_before_its_first_status_is_begun_again(tmp_path: Path) -> None:
+    """It used to be called damaged and kept aside, though nothing was lost."""
+    tasks, said = tasks_of(TINY, [0]), []
+    (first,) = loop(tmp_path).train(tasks)
+    whole = Run(first.folder).result("test_accuracy")
+    for name in ("status.json", "seal.json", "metrics.jsonl", "events.jsonl"):
+        (first.folder / name).unlink()
+    shutil.rmtree(first.folder / "checkpoints")
+    (again,) = loop(tmp_path, said).train(tasks)
+    assert Run(again.folder).result("test_accuracy") == whole
+    assert not any("damaged" in sentence for sentence in said)
+    assert [path.name for path in tmp_path.iterdir() if ".old-" in path.name] == []
