@@ -45,8 +45,14 @@ def test_what_was_written_is_read(comparison: Comparison, name: str) -> None:
     assert [place for place, (baseline, _) in enumerate(failed) if baseline] == list(case.failed_baseline)
 
 
-def test_numbers_that_are_not_finite_come_back(comparison: Comparison) -> None:
-    first, *_, last = ComparisonRecord.read(comparison("anytime")).verdict.looks
+def test_numbers_that_are_not_finite_come_back(own: Path) -> None:
+    result = read_result(own)
+    for name in ("interval", "equivalence_interval"):
+        result["verdict"]["looks"][0][name] = ["-Infinity", "Infinity"]
+    last_look = dict(result["verdict"]["looks"][0], pairs=9, interval=[0.1, 0.2])
+    result["verdict"]["looks"].append(last_look)
+    write_result(own, result)
+    first, *_, last = ComparisonRecord.read(own).verdict.looks
     assert first.interval == first.equivalence_interval == (-math.inf, math.inf)
     assert (first.has_interval, last.has_interval) == (False, True)
 

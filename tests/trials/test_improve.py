@@ -294,6 +294,24 @@ def test_the_curated_list_is_raced(monkeypatch, root: Path) -> None:
     assert found.evidence["declaration"]["method"] == "Holm"
 
 
+def test_the_last_check_counts_whatever_it_says(monkeypatch, root: Path) -> None:
+    """Both changes help on every seed but those of the last check; earlier verdicts are not shown instead."""
+
+    def until_the_last_check(question: Callable[[Task], bool]) -> Callable[[Task], bool]:
+        return lambda task: question(task) and task.seed < 4_000_000
+
+    world = World((until_the_last_check(normed), 0.08), (until_the_last_check(clipped), 0.06))
+    found = prepared(monkeypatch, root, world, [NORM, CLIP]).run()
+    last = found.evidence["checks"][-1]
+    assert (last["stage"], last["confirmed"]) == ("result", False)
+    assert found.changes == {}
+    assert found.verdict is not None
+    assert found.verdict.outcome != "better"
+    assert found.verdict.to_dict() == last["verdict"]
+    assert "won the race; on seeds that took no part in any choice what was chosen is" in str(found)
+    assert difference(found) == set()
+
+
 def test_a_metric_that_goes_down(monkeypatch, root: Path) -> None:
     found = prepared(monkeypatch, root, World((normed, 0.05)), [NORM], rules={"metric": "test_loss"}).run()
     assert found.changes == {"model.norm": "batch"}

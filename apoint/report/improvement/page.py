@@ -145,7 +145,8 @@ def _numbers(record: ImprovementRecord) -> Markup:
     rows = []
     if verdict is not None:
         rows = [
-            ("Gain", digits.signed(verdict.effect), "mean paired difference on fresh seeds"),
+            ("Gain" if verdict.outcome == "better" else "Last check", digits.signed(verdict.effect),
+             "mean paired difference on fresh seeds"),
             (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
              f"from {count(verdict.pairs, 'pair')} that took no part in the choice"),
         ]  # fmt: skip
