@@ -78,7 +78,9 @@ def sentence(verdict: Verdict) -> str:
         small = f"less than the {margin} that would matter"
         return f"equivalent: {metric} {what} {small} ({_range(verdict)}) over {pairs}."
     if math.isinf(verdict.interval[0]):
-        found = f"{pairs} are too few to say anything"
+        same = len({*verdict.baseline, *verdict.candidate}) == 1
+        what = "all scores are the same, which shows nothing of how seeds differ"
+        found = f"{what}, in {pairs}" if same else f"{pairs} are too few to say anything"
     return f"undecided: {found}{_further(verdict)}; {matters}."
 
 

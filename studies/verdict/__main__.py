@@ -26,7 +26,16 @@ seeds, and that counts. Limits: false calls 5.5 % (6.5 % for skewed shapes), cov
 PEERS = """The same differences for all, 32 pairs at most. Skewed noise has its tail up in half of the
 comparisons, down in the other half. Bold: false calls more than four standard errors above 5 %. (Three would
 mark the exact permutation test with 32 pairs of t noise, by bad luck of that seed: on 120,000 other draws it
-errs in 4.9 %.) confseq needs to be told a range of the differences."""
+errs in 4.9 %.) confseq 0.0.11 needs to be told a range of the differences; its Python part was used, with one
+annotation changed for NumPy 2. baycomp is 1.0.3.
+
+- **Where this rule leads:** of those that stop early it alone keeps to 5 % on every noise. Pocock,
+  O'Brien-Fleming and Wang-Tsiatis boundaries reach 7 to 15 % on skewed noise, fixed t and permutation tests 6
+  to 10 %, Wilcoxon up to 17 %, t-tests at every look 17 to 28 %.
+- **Where it does not:** with Gaussian noise a Wang-Tsiatis boundary at the same looks needs 1 to 1.5 pairs
+  less, which is the price of the skewness term; 32 pairs fixed beforehand have more power at ½ deviation
+  (78 % against 71 %). With symmetric heavy tails Wang-Tsiatis and Wilcoxon have more power at the same error.
+  Where a long tail lies against the effect, this rule is slow: it cannot tell such an effect from luck."""
 
 
 def code() -> str:
@@ -47,8 +56,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m studies.verdict")
     parser.add_argument("--results", type=Path, default=ROOT / ".verdict-study.jsonl")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tables", action="store_true", help="Measure nothing; write what there is.")
     options = parser.parse_args()
-    cells = _measure(options.results, options.workers)
+    cells = _measure(options.results, 0 if options.tables else options.workers)
     points = power.frontier()
     power.draw_frontier(points, DOCUMENT.with_name("verdict-frontier.svg"))
     wrong = beyond(cells, EVERY)
@@ -65,7 +75,9 @@ def _document(cells: list[dict[str, object]], points: list[power.Point], wrong: 
         "Shapes that were looked at while the rule was made, skewed": shapes.SKEWED,
         "Where validity is not claimed": (*shapes.FRESH_APART, *shapes.APART),
     }
-    parts = [HEAD, "## Summary", "The worst of each group.", summary(cells, groups)]
+    missing = len(EVERY) * len(ARMS) * 2 - len(cells)
+    parts = [HEAD, *([f"{missing} cells have not been measured yet (–)."] if missing else [])]
+    parts += ["## Summary", "The worst of each group.", summary(cells, groups)]
     beyond_limits = "\n".join(f"- {cell}" for cell in wrong) or "None."
     parts += ["**Beyond their limits**, where validity is claimed:", beyond_limits]
     for title, group in groups.items():
@@ -95,6 +107,8 @@ def _measure(results: Path, workers: int) -> list[dict[str, object]]:
         for number, shape in enumerate(EVERY)
         if (shape.name, arms, anytime) not in found
     ]
+    if not workers:
+        return list(found.values())
     begun = time.monotonic()
     with ProcessPoolExecutor(workers) as pool, results.open("a") as file:
         running = [pool.submit(cell, *place) for place in wanted]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import zlib
 from dataclasses import dataclass
@@ -132,14 +131,10 @@ class Family:
 
 
 def _p_values(paths: Paths, scale: float) -> np.ndarray:
-    found = []
-    for place, n in enumerate(paths.points):
-        t = paths.mean[place] / paths.error[place]
-        tail = np.maximum(-np.sign(t) * paths.skew[place], 0.0)
-        b = scale * (0.25 * tail + 0.18 * tail**2) * min(1.0, math.sqrt(20 / n))
-        touching = 2 * np.abs(t) / (1 + np.sqrt(1 + 4 * b * np.abs(t)))
-        found.append(2 * stdtr(n - 1, -touching))
-    return np.array(found)
+    rows = [
+        2 * stdtr(n - 1, -np.abs(paths.touching(place, 0.0, scale))) for place, n in enumerate(paths.points)
+    ]
+    return np.array(rows)
 
 
 def frontier(num: int = COMPARISONS) -> list[Point]:

@@ -135,13 +135,16 @@ def _rows(cells: Cells, groups: dict[str, tuple[Shape, ...]]) -> str:
         for anytime in (False, True):
             for name in NAMES:
                 worst = min if name == "coverage" else max
-                found = [
-                    worst(float(str(by_place[shape.name, arms, anytime][name])) for shape in shapes)
-                    for arms in ARMS
-                ]
-                row.append(" · ".join(f"{100 * value:.1f}" for value in found))
+                cells_of = ([by_place.get((shape.name, arms, anytime)) for shape in shapes] for arms in ARMS)
+                row.append(" · ".join(_worst(group, name, worst) for group in cells_of))
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
+
+
+def _worst(cells: list[dict[str, object] | None], name: str, worst: Callable[..., float]) -> str:
+    """The worst rate in percent; a dash if a cell has not been measured."""
+    known = [float(str(cell[name])) for cell in cells if cell is not None]
+    return f"{100 * worst(known):.1f}" if len(known) == len(cells) else "–"
 
 
 def beyond(cells: Cells, shapes: tuple[Shape, ...]) -> list[str]:

@@ -46,11 +46,14 @@ class Paths:
             self.mean[place] = first + centre[:, 0]
             self.error[place] = np.maximum(deviation, step / 2) / math.sqrt(n)
 
-    def touching(self, place: int, value: np.ndarray | float) -> np.ndarray:
-        """The critical value at which the interval's end is `value`: above 0 if it lies below the mean."""
+    def touching(self, place: int, value: np.ndarray | float, scale: float = 1.0) -> np.ndarray:
+        """The critical value at which the interval's end is `value`: above 0 if it lies below the mean.
+
+        `scale` multiplies the skewness term, to see what another rule would do.
+        """
         n, distance = self.points[place], (self.mean[place] - value) / self.error[place]
         tail = np.maximum(-np.sign(distance) * self.skew[place], 0.0)
-        b = (0.25 * tail + 0.18 * tail**2) * min(1.0, math.sqrt(20 / n))
+        b = scale * (0.25 * tail + 0.18 * tail**2) * min(1.0, math.sqrt(20 / n))
         return np.sign(distance) * 2 * np.abs(distance) / (1 + np.sqrt(1 + 4 * b * np.abs(distance)))
 
     def equivalent(self, place: int, margin: np.ndarray | float, c: float) -> np.ndarray:

@@ -103,6 +103,7 @@ def test_a_ceiling_shows_nothing() -> None:
     verdict = decide([1.0] * 32, [1.0] * 32, 0.01)
     assert (verdict.outcome, verdict.interval) == ("undecided", (-math.inf, math.inf))
     assert "no interval yet" in str(verdict)
+    assert verdict.sentence.startswith("undecided: all scores are the same, which shows nothing")
 
 
 def test_identical_arms_become_equivalent_and_not_at_any_margin() -> None:
