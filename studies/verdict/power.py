@@ -160,6 +160,7 @@ def frontier_table(points: list[Point]) -> str:
 
 def draw_frontier(points: list[Point], path: Path) -> None:
     """Error on skewed shapes against pairs at two deviations, a line for each size of the skewness term."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -170,9 +171,10 @@ def draw_frontier(points: list[Point], path: Path) -> None:
         line = [point for point in points if point.scale == scale]
         xs, ys = [point.pairs[2.0] for point in line], [100 * point.worst for point in line]
         axes.plot(xs, ys, marker="o", markersize=4, label=f"skewness term × {scale:g}")
+        offset = (-8, -11) if scale == 2 else (4, 4)
         for point, x, y in zip(line, xs, ys, strict=True):
             axes.annotate(
-                f"n^{point.exponent:g}", (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7
+                f"n^{point.exponent:g}", (x, y), textcoords="offset points", xytext=offset, fontsize=7
             )
     chosen = next(point for point in points if (point.exponent, point.scale) == (2.0, 1.0))
     axes.plot([chosen.pairs[2.0]], [100 * chosen.worst], "o", markersize=11, fillstyle="none", color="black")
@@ -185,7 +187,8 @@ def draw_frontier(points: list[Point], path: Path) -> None:
     axes.set_title("Error against cost; the ring is the rule as it is")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
-    figure.savefig(path, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "verdict"}):  # the same figure is the same file
+        figure.savefig(path, format="svg", metadata={"Date": None})
 
 
 def main() -> int:
