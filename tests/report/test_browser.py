@@ -103,10 +103,11 @@ def test_pointing_at_a_line_tells_its_seed(open_page: Open, reports: Callable[[s
     page = open_page().go(reports("better"))
     tip = page.locator("#tip")
     assert not tip.is_visible()
-    line = page.locator(".pair").nth(4)
-    line.scroll_into_view_if_needed()
-    middle = page.evaluate("""() => {
+    # Scrolling hides a tip, and its event comes a frame later: move only after that.
+    middle = page.evaluate("""async () => {
       const path = document.querySelectorAll('.pair')[4].querySelector('.hit');
+      path.closest('figure').scrollIntoView({block: 'center', behavior: 'instant'});
+      for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
       const at = path.getPointAtLength(path.getTotalLength() * 0.02);
       const place = at.matrixTransform(path.getScreenCTM());
       return [place.x, place.y];
