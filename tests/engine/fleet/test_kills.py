@@ -318,7 +318,7 @@ def test_a_loop_that_is_asked_to_stop_saves_and_leaves(tmp_path: Path) -> None:
         if 0.05 < moment.progress < 0.9:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    tasks = tasks_of(TINY, range(3), {"epochs": 100})
+    tasks = tasks_of(TINY, range(3), {"epochs": 1000})  # long enough that one is seen in training
     with pytest.raises(TrainingInterruptedError, match="of 3 replicas done") as error:
         Fleet(Options(runs_root=tmp_path), "loop", watch=ask).train(tasks)
     assert error.value.exit_code == 143
