@@ -22,11 +22,20 @@ _FREE_OF_DATA = ("limit", "normalise")  # they change what is learned from, not 
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe inside a comparison."""
+    """A recipe inside a comparison.
+
+    Attributes:
+        name: `baseline`, `candidate`, or another label.
+        recipe: What is trained.
+        document: The recipe as it was written.
+        metric: By what this arm is measured, if not by the comparison's metric: an arm whose change is a
+            moving average of the weights is measured by that average.
+    """
 
     name: str
     recipe: Recipe
     document: Document
+    metric: str = ""
 
     @property
     def budget(self) -> dict[str, float]:
@@ -40,6 +49,7 @@ def make_arm(
     source: Source,
     changes: Mapping[str, Any] | None = None,
     vary: Sequence[str] | None = None,
+    metric: str = "",
 ) -> Arm:
     """An arm from a recipe and changes to it.
 
@@ -48,6 +58,7 @@ def make_arm(
         source: The recipe.
         changes: Dotted paths and their new values.
         vary: What the seed changes; by default what the recipe says, and if it says nothing, everything.
+        metric: By what this arm is measured, if not by the comparison's metric.
     """
     _, document = load_recipe(source, changes)
     if vary is not None:
@@ -55,7 +66,7 @@ def make_arm(
     elif "vary" not in document.values or isinstance(source, Recipe):
         document = document.override({"vary": list(STREAMS)}, "comparison")
     recipe, document = load_recipe(document)
-    return Arm(name, recipe, document)
+    return Arm(name, recipe, document, metric)
 
 
 def check_comparable(baseline: Arm, candidate: Arm, metric: str) -> None:

@@ -27,12 +27,12 @@ from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import DivergedError, FaultError, TrainingError, UsageError
-from apoint.store import Run
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
+from apoint.trials.outcome import outcome_of
 from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
 from apoint.verdict.decision import default_margin
@@ -217,7 +217,7 @@ class Comparison:
         kept.runs.append(outcome.folder.name)
         kept.states.append(outcome.state)
         kept.reasons.append(outcome.reason)
-        kept.values.append(_value(outcome, self.declaration.metric))
+        kept.values.append(outcome_of(outcome, kept.arm.metric or self.declaration.metric).value)
         kept.core_seconds += outcome.seconds
         kept.from_cache += outcome.cached
 
@@ -278,11 +278,6 @@ def told(verdict: Verdict) -> str:
     if math.isinf(lower):
         return f"{verdict.effect:+.3g}, no interval yet"
     return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
-
-
-def _value(outcome: Ended, metric: str) -> float:
-    """The replica's number at its last step, as it is sealed; NaN if it diverged and so has none."""
-    return Run(outcome.folder).result(metric) if outcome.state == "finished" else float("nan")
 
 
 def _refuse_failing(kept: ArmRecord) -> None:

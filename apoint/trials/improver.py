@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from apoint.engine.fleet import Ended, Fleet, Task
+from apoint.engine.fleet import Fleet, Task
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError
 from apoint.recipe import Document, Recipe, load_recipe, to_yaml
@@ -31,18 +31,17 @@ from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import Candidate, Mixture, mix
 from apoint.trials.comparison import Comparison
 from apoint.trials.declaration import Declaration, arm_facts
+from apoint.trials.outcome import Outcome, outcome_of
 from apoint.trials.race import (
     BASELINE,
     DECLARATION,
     FRESH_SEEDS,
     SCHEMA_VERSION,
     Declared,
-    Outcome,
     Programme,
     Race,
-    outcome_of,
 )
-from apoint.trials.record import RESULT, ArmRecord
+from apoint.trials.record import RESULT
 from apoint.verdict import Verdict
 
 IMPROVED = "improved.yaml"
@@ -105,18 +104,6 @@ class Check:
         """Plain values for JSON."""
         kept = {"stage": self.stage, "labels": list(self.labels), "comparison": self.folder}
         return {**kept, "confirmed": self.better, "verdict": self.verdict.to_dict(), "cost": self.cost}
-
-
-@dataclass
-class FreshComparison(Comparison):
-    """A comparison whose arms may be measured by different metrics: one by its averaged weights."""
-
-    metrics: tuple[str, str] = ("", "")
-
-    def _note(self, kept: ArmRecord, outcome: Ended) -> None:
-        super()._note(kept, outcome)
-        metric = self.metrics[0 if kept is self._records[0] else 1]
-        kept.values[-1] = outcome_of(outcome, metric).value
 
 
 # -- doing it -----------------------------------------------------------------------------------------------
@@ -277,14 +264,14 @@ class Improver:
     def _arm(self, labels: Sequence[str], name: str) -> Arm:
         """The base with the changes of these candidates."""
         changes = mix([self.entries[label][0] for label in labels], self.base.recipe).changes
-        return make_arm(name, self.base.document, changes)
+        return make_arm(name, self.base.document, changes, metric=self._metric(labels))
 
     def _check(self, stage: str, before: Sequence[str], after: tuple[str, ...], left: int) -> Check:
         """Compare two mixtures on the fresh seeds of a stage; `left` comparisons share the time there is."""
         plan = self.declared
         arms = self._arm(before, BASELINE), self._arm(after, "candidate")
         remaining = plan.time_budget - (time.monotonic() - self._begun)
-        comparison = FreshComparison(
+        comparison = Comparison(
             arms=arms,
             declaration=self._declaration(stage, arms, max(1.0, remaining / left)),
             folder=self.root / "comparisons" / self._name(stage, after),
@@ -293,7 +280,6 @@ class Improver:
             reproduce=self._reproduce(stage, before, after),
             test_size=self.test_size,
             say=self.say,
-            metrics=(self._metric(before), self._metric(after)),
         )
         begun = time.monotonic()
         verdict = comparison.run()

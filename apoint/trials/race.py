@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from apoint.engine.fleet import Ended
 from apoint.errors import DivergedError, StorageError, UsageError
-from apoint.store import Run
 from apoint.store.sealed import read_sealed
 from apoint.trials.budget import FEWEST_PAIRS
 from apoint.trials.comparison import told
+from apoint.trials.outcome import Outcome
 from apoint.verdict import Verdict, decide_arms
 from apoint.verdict.decision import default_margin
 from apoint.verdict.pairs import Pairs
@@ -38,27 +37,6 @@ TIERS = {  # the looks for so many pairs of each candidate, from ample to scarce
 }  # fmt: skip
 ENOUGH_PAIRS, ENOUGH_CANDIDATES = 16, 4
 RESERVED_WINNERS = 3
-
-
-# -- what a replica gave ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a replica gave: its number, NaN if it failed, and where its record is."""
-
-    value: float
-    state: str = "finished"
-    reason: str = ""
-    run: str = ""
-    seconds: float = 0.0
-    cached: bool = False
-
-
-def outcome_of(ended: Ended, metric: str) -> Outcome:
-    """The outcome of a replica that a fleet trained, by one of its metrics."""
-    value = Run(ended.folder).result(metric) if ended.state == "finished" else math.nan
-    return Outcome(value, ended.state, ended.reason, ended.folder.name, ended.seconds, ended.cached)
 
 
 Train = Callable[[list[tuple[str, int]]], list[Outcome]]

@@ -33,7 +33,7 @@ from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, check_comparable, differences, make_arm
 from apoint.trials.candidates import round_off
 from apoint.trials.comparison import Comparison
-from apoint.trials.race import Outcome, outcome_of
+from apoint.trials.outcome import Outcome, outcome_of
 
 SCHEMA_VERSION = 1
 FILE = "tuning.json"
