@@ -5,6 +5,9 @@ practice scripts (`bench/peers/practice.py`, `practice_lightning.py`) train ten 
 each epoch; `apoint compare` pairs the seeds, trains them side by side and stops when it may. Each arm is a
 process of its own, started from nothing, in turn; the best of several rounds counts, and every round is told.
 
+How many pairs a comparison takes depends on its seeds, so that each round has its own first seed. With
+APOINT_BENCH_BEFORE set to the path of an older checkout, its `apoint compare` is timed in the same rounds.
+
 Many short rounds tell more than few long ones, since the speed of a shared machine changes within minutes. So
 two seeds an arm are trained by the practices, whose runs all take the same time, and the time of training
 (not that of the start) is multiplied by five. Python's caches of compiled files are allowed, as anywhere.
@@ -14,10 +17,12 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +68,22 @@ def practice(script: str, model: str, folder: Path, *more: str) -> tuple[float, 
     return whole + found["seconds"] * (SEEDS / TRAINED_SEEDS - 1), found
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def _environment(checkout: str = "") -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": checkout} if checkout else kept
 
 
-def ours(model: str) -> tuple[float, dict[str, Any]]:
-    """Seconds of `apoint compare` in an empty folder, and its result."""
-    apoint = Path(sys.executable).parent / "apoint"
+def ours(model: str, first_seed: int, *more: str, checkout: str = "") -> tuple[float, dict[str, Any]]:
+    """Seconds of `apoint compare` in an empty folder, and its result; `checkout` is another version."""
     with tempfile.TemporaryDirectory() as place:
         recipe = Path(place) / "base.yaml"
         recipe.write_text(json.dumps({**RECIPE, "epochs": EPOCHS[model], "model": MODELS[model]}))
         arguments = ["compare", str(recipe), "--change", "optimizer.lr=1e-4", "--runs-root", f"{place}/runs"]
+        seeds = ["--first-seed", str(first_seed)]
+        command = [sys.executable, "-m", "apoint", *arguments, *seeds, *more, "--json"]
         begin = time.perf_counter()
-        command = [str(apoint), *arguments, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+        environment = _environment(checkout)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=place)
         return time.perf_counter() - begin, json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -88,25 +95,41 @@ def main() -> None:
         return
     print(f"\nTime to the same verdict (wall clock, best of {ROUNDS} interleaved rounds)")
     for model in MODELS:
-        arms = {
-            "apoint": lambda model=model: ours(model),
-            "practice, tensors": lambda model=model: practice("practice.py", model, folder),
-            "practice, transform": lambda model=model: practice(
-                "practice.py", model, folder, "--feed", "transform"
-            ),
-        }
-        if peer_python() is not None:
-            arms["Lightning"] = lambda model=model: practice("practice_lightning.py", model, folder)
-        best: dict[str, float] = dict.fromkeys(arms, float("inf"))
+        arms = _arms(model, folder)
+        taken: dict[str, list[float]] = {name: [] for name in arms}
         found: dict[str, dict[str, Any]] = {}
         for turn in range(1, ROUNDS + 1):
             for name, arm in arms.items():
-                seconds, found[name] = arm()
-                best[name] = min(best[name], seconds)
-                print(f"  round {turn} of {ROUNDS}, {model}, {name}: {seconds:.1f} s", flush=True)
+                seconds, found[name] = arm(1000 * turn)
+                taken[name].append(seconds)
+                pairs = f", {found[name]['verdict']['pairs']} pairs" if "verdict" in found[name] else ""
+                print(f"  round {turn} of {ROUNDS}, {model}, {name}: {seconds:.1f} s{pairs}", flush=True)
         for name in arms:
-            row = _row(best[name], best["apoint"], found[name])
-            print(f"  {model + ', ' + name:<26}{row}", flush=True)
+            row = _row(min(taken[name]), min(taken["apoint"]), found[name])
+            print(f"  {model + ', ' + name:<26}{row}; mean {statistics.fmean(taken[name]):.1f} s", flush=True)
+
+
+Arm = Callable[[int], tuple[float, dict[str, Any]]]
+
+
+def _arms(model: str, folder: Path) -> dict[str, Arm]:
+    """What is timed, each a function of the round's first seed."""
+    arms: dict[str, Arm] = {
+        "apoint": lambda seed: ours(model, seed),
+        "apoint, last 2": lambda seed: ours(model, seed, "--last", "2"),
+    }
+    before = os.environ.get("APOINT_BENCH_BEFORE")
+    if before:
+        arms["apoint before"] = lambda seed: ours(model, seed, checkout=before)
+    if os.environ.get("APOINT_BENCH_ALONE"):
+        return arms
+    arms |= {
+        "practice, tensors": lambda _: practice("practice.py", model, folder),
+        "practice, transform": lambda _: practice("practice.py", model, folder, "--feed", "transform"),
+    }
+    if peer_python() is not None:
+        arms["Lightning"] = lambda _: practice("practice_lightning.py", model, folder)
+    return arms
 
 
 def _row(seconds: float, ours_seconds: float, found: dict[str, Any]) -> str:

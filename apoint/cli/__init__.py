@@ -27,7 +27,7 @@ COMMANDS = {
     "inspect": "Why does my network not train? Findings with numbers, causes and changes to try.",
     "compare": "Does a change really help? Two arms over paired seeds, to a verdict.",
     "verdict": "A verdict on a CSV file of paired scores.",
-    "improve": "Race many changes and hand back a better recipe with its evidence.",
+    "improve": "Screen many changes, confirm the best, and write the better recipe with its evidence.",
     "book": "The course as claims that run: list, show, run, draw, build the pages.",
     "list": "List ingredients, datasets and recipes.",
     "models": "List models; parameters, multiply-adds and receptive fields of any of them.",

@@ -15,7 +15,8 @@ from apoint.cli.writing import force_option
 if TYPE_CHECKING:
     from apoint.trials.improver import Improvement, Improver
 
-WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
+SCREENED = {"item": 6, "mean": 11, "error": 11, "pairs": 6, "": 0}
+CHECKED = {"verdict": 11, "effect": 11, "interval": 24, "pairs": 0}
 
 
 @click.command()
@@ -59,7 +60,7 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Race changes to RECIPE, confirm the winners on fresh seeds, and write the better recipe.
+    """Screen changes to RECIPE, confirm the best on fresh seeds, and write the better recipe.
 
     \b
     apoint improve base.yaml --budget 1h --output improved.yaml
@@ -166,9 +167,14 @@ def _show_plan(search: Improver, as_json: bool) -> None:
     say(f"folder       {search.folder}")
     say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
     say(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
-    say(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
+    say(f"screen       {_screen_words(search)}")
+    say(f"choice       {plan.screen_note}")
+    say(
+        f"confirmation on fresh seeds, looks at {', '.join(map(str, plan.looks))} pairs; error rate "
+        f"{plan.alpha:g} over all"
+    )
     say(f"margin       {margin}")
-    say(f"winners      confirmed on fresh seeds; time is kept for {plan.num_winners}")
+    say(f"forecast     {_forecast(plan.forecast)}")
     say(
         f"expected     at most {duration(plan.expected_seconds)} of the {duration(plan.time_budget)} there is"
     )
@@ -178,6 +184,23 @@ def _show_plan(search: Improver, as_json: bool) -> None:
         if not candidate.own:
             say(f"  {'':<24} {'':<6} {candidate.written}")
     _show_not_tried(plan.not_tried)
+
+
+def _screen_words(search: Improver) -> str:
+    """The steps of the screen: how many changes on how many pairs."""
+    plan = search.declared.plan
+    sizes = [plan.num_candidates, *(rung.kept for rung in plan.rungs)]
+    steps = [
+        f"{size} {'changes' if size > 1 else 'change'} on {rung.pairs} pairs"
+        for size, rung in zip(sizes, plan.rungs, strict=False)
+    ]
+    return ", then ".join(steps) or "none: a single change is compared at once"
+
+
+def _forecast(forecast: dict[str, float]) -> str:
+    """The chance to find a change that helps, by how much it helps."""
+    chances = ", ".join(f"{chance:.0%} for {effect}" for effect, chance in forecast.items())
+    return f"the chance to find one change that helps is {chances} standard deviations of the differences"
 
 
 def _show_not_tried(not_tried: Any) -> None:
@@ -211,18 +234,14 @@ def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
 
 def _show_evidence(result: dict[str, Any]) -> None:
     say(f"{result['sentence']}.\n")
-    for line in table(result["race"]):
-        say(line)
     if result["checks"]:
-        say("\non fresh seeds:")
-    for line in table([_as_row(check) for check in result["checks"]], "comparison"):
+        say("on fresh seeds:")
+    for line in table("comparison", CHECKED, [_checked(check) for check in result["checks"]]):
         say(line)
-    for label in result["unchecked"]:
-        say(f"  {label}: no time was left to confirm it")
-    verdicts = {row["label"]: row["verdict"] for row in result["race"]}
-    open_still = [label for label, known in verdicts.items() if known and known["outcome"] == "undecided"]
-    if open_still:
-        say(f"\nundecided, which more time would settle: {', '.join(open_still)}")
+    if any(row["pairs"] for row in result["screen"]):
+        say(f"{'' if not result['checks'] else chr(10)}the screen, which only chooses:")
+    for line in table("change", SCREENED, [_screened(row, result["kept"]) for row in result["screen"]]):
+        say(line)
 
 
 def _show_places(folder: Path, reports: list[Path]) -> None:
@@ -231,44 +250,42 @@ def _show_places(folder: Path, reports: list[Path]) -> None:
         say(f"report    {reports[0]}")  # which leads to the others
 
 
-def _as_row(check: dict[str, Any]) -> dict[str, Any]:
-    from apoint.report.words import together_words
+def _checked(check: dict[str, Any]) -> list[str]:
+    """A comparison on fresh seeds as the cells of a row."""
+    from apoint.report.words import check_words
 
-    labels = check["labels"]
-    together = together_words(labels)
-    named = {
-        "confirmation": together,
-        "combination": f"{together} against {labels[0]}",
-        "result": f"{together} against the base",
-    }
-    return {"label": named[check["stage"]], "course": "", "verdict": check["verdict"]}
+    verdict = check["verdict"]
+    lower, upper = verdict["interval"]
+    known = isinstance(lower, int | float)
+    interval = f"{lower:+.3g} to {upper:+.3g}" if known else "no interval yet"
+    label = check_words(check["stage"], check["labels"])
+    return [label, verdict["outcome"], _number(verdict["effect"]), interval, str(verdict["pairs"])]
 
 
-def table(rows: list[dict[str, Any]], title: str = "change") -> list[str]:
-    """Rows of label, course item and verdict as lines of a table."""
+def _screened(row: dict[str, Any], kept: list[str]) -> list[str]:
+    """A screened change as the cells of a row."""
+    best = bool(row["pairs"]) and not row["dropped"]
+    became = "kept" if row["label"] in kept else "best" if best else ""
+    numbers = [_number(row["effect"]), _number(row["standard_error"]).replace("+", "± ")]
+    cells = numbers if row["pairs"] else ["not yet", ""]
+    return [row["label"], row["course"] or "yours", *cells, str(row["pairs"] or ""), became]
+
+
+def table(title: str, columns: dict[str, int], rows: list[list[str]]) -> list[str]:
+    """Rows of cells as lines of a table; `columns` has the width of each column but the first."""
     if not rows:
         return []
-    first = max(len(title), *(len(row["label"]) for row in rows))
-    heads = ("item", "verdict", "effect", "interval", "pairs")
-    lines = [_line(title, first, heads)]
-    for row in rows:
-        verdict = row["verdict"]
-        if verdict is None:
-            cells: tuple[str, ...] = (row["course"] or "yours", "not yet", "", "", "")
-        else:
-            lower, upper = verdict["interval"]
-            interval = f"{_number(lower)} to {_number(upper)}"
-            facts = (verdict["outcome"], _number(verdict["effect"]), interval, str(verdict["pairs"]))
-            cells = ("yours" if row["course"] is None else row["course"], *facts)
-        lines.append(_line(row["label"], first, cells))
-    return lines
+    first = max(len(title), *(len(row[0]) for row in rows))
+    return [_line(cells, [first + 1, *columns.values()]) for cells in ([title, *columns], *rows)]
 
 
-def _line(label: str, first: int, cells: tuple[str, ...]) -> str:
-    columns = [f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)]
-    return f"  {label:<{first}}  {' '.join(columns)}".rstrip()
+def _line(cells: list[str], widths: list[int]) -> str:
+    columns = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)]
+    return f"  {' '.join(columns)}".rstrip()
 
 
 def _number(value: Any) -> str:
     """A difference with its sign; JSON has text for what is not finite."""
-    return f"{value:+.3g}" if isinstance(value, int | float) else str(value)
+    if not isinstance(value, int | float):
+        return "not known"
+    return f"{value:+.3g}" if abs(value) > 1e-12 else "0"

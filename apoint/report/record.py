@@ -214,19 +214,19 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} is not a comparison folder: it has neither {RESULT} nor {DECLARATION}")
 
 
-def read_if_there(path: Path) -> dict[str, Any]:
+def read_if_there(path: Path, known: int = SCHEMA_VERSION) -> dict[str, Any]:
     """The content of a sealed JSON file of this schema; nothing if there is no such file."""
     if not exists(path):
         return {}
     content = read_sealed(path)
-    _check_schema(content, str(path))
+    _check_schema(content, str(path), known)
     return content
 
 
-def _check_schema(content: Mapping[str, Any], where: str) -> None:
-    version = content.get("schema_version", SCHEMA_VERSION)
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+def _check_schema(content: Mapping[str, Any], where: str, known: int = SCHEMA_VERSION) -> None:
+    version = content.get("schema_version", known)
+    if isinstance(version, int) and version > known:
         raise StorageError(
-            f"{where} was written by a newer apoint (schema {version}, this one knows {SCHEMA_VERSION}); "
+            f"{where} was written by a newer apoint (schema {version}, this one knows {known}); "
             "upgrade apoint to read it"
         )

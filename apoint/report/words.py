@@ -184,3 +184,11 @@ def listed(items: Iterable[object]) -> str:
 def together_words(labels: Sequence[str]) -> str:
     """Changes made together, in few words: their names, or only their number where they are many."""
     return " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
+
+
+def check_words(stage: str, labels: Sequence[str]) -> str:
+    """What a comparison on fresh seeds was about: the best alone, the next on top of it, or all together."""
+    if stage == "addition" and len(labels) > 1:
+        return f"{labels[-1]} on top of {together_words(labels[:-1])}"
+    together = together_words(labels)
+    return f"{together} against the base" if stage == "result" else together

@@ -26,13 +26,13 @@ from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import DivergedError, FaultError, TrainingError, UsageError
+from apoint.errors import FaultError, TrainingError, UsageError
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
-from apoint.trials.outcome import outcome_of
+from apoint.trials.outcome import outcome_of, refuse_failing
 from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
 from apoint.verdict.decision import default_margin
@@ -189,7 +189,7 @@ class Comparison:
     def _check_baseline(self) -> None:
         """Refuse a baseline that mostly fails, because the margin follows from its spread; say the margin."""
         baseline, plan = self._records[0], self.declaration
-        _refuse_failing(baseline)
+        refuse_failing(plan.first_seed, baseline.states, baseline.reasons)
         values = np.array(baseline.values)
         pairs = Pairs(values, values, plan.higher_is_better, plan.cap["value"], self._resolution())
         margin, note = default_margin(pairs)
@@ -278,17 +278,6 @@ def told(verdict: Verdict) -> str:
     if math.isinf(lower):
         return f"{verdict.effect:+.3g}, no interval yet"
     return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
-
-
-def _refuse_failing(kept: ArmRecord) -> None:
-    failed = [position for position, state in enumerate(kept.states) if state != "finished"]
-    if 2 * len(failed) < len(kept.states):
-        return
-    raise DivergedError(
-        f"the baseline failed in {len(failed)} of its first {len(kept.states)} seeds (seed {failed[0]}: "
-        f"{kept.reasons[failed[0]]}); mend the baseline first, or say with --margin which difference matters "
-        "and compare all the same"
-    )
 
 
 # -- preparing -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ from apoint.trials import trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
-from apoint.trials.comparison import Rules, split_settings
+from apoint.trials.comparison import MARGIN_RULE, Rules, split_settings
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
-from apoint.trials.race import BASELINE, DECLARATION, PILOT_RULE, Declared, programme, read_declared
 from apoint.trials.record import read_result
+from apoint.trials.search import BASELINE, DECLARATION, Declared, read_declared
+from apoint.trials.search_plan import EFFECTS, choose_plan
 
+SCREEN_SHARE = 0.2  # of the training examples, held out to choose by where there is no validation data
 SAMPLE_SEEDS = 9_000_000  # what the fleet's prediction is asked for: nothing from a cache
 
 
@@ -54,7 +56,7 @@ def prepare_improvement(
     Args:
         recipe: The base.
         budget: The time there is, such as `20m` or `1h`.
-        candidates: The user's own: text such as `optimizer.lr=3e-3`, or mappings; raced first.
+        candidates: The user's own: text such as `optimizer.lr=3e-3`, or mappings; screened first.
         only_mine: Whether to leave the curated list out.
         rules: Metric, margin, error rate, first seed, and what seeds vary.
         options: Where runs and data are, and the like; see `apoint.engine.Options`.
@@ -80,8 +82,9 @@ def prepare_improvement(
         metric = _metric(rules, base, data)
         proposed = propose(base.document, situation(base.recipe, data), own, curated=not only_mine)
         entries, not_tried = _fitting(base, proposed, metric, rules.first_seed, options)
+        choice = _choice(base, metric, data, rules.first_seed, options)
     rules = replace(rules, metric=metric)
-    declared, folder = _declare(base, entries, not_tried, rules, limit, data, trainer, options.root)
+    declared, folder = _declare(base, entries, not_tried, rules, limit, data, choice, trainer, options.root)
     chosen = {each["label"]: entries[each["label"]] for each in declared.candidates}
     size = len(data.splits[metric.partition("_")[0]])
     reproduce = reproduce or f"apoint improve {shlex.quote(document.name)} --budget {budget}"
@@ -91,6 +94,40 @@ def prepare_improvement(
 def _metric(rules: Rules, base: Arm, data: Data) -> str:
     known = trivial.known_metrics(data, base.recipe.average is not None)
     return trivial.check_metric(rules.metric or trivial.default_metric(data), known)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the screen chooses by.
+
+    Attributes:
+        metric: The number.
+        changes: What is changed in every recipe of the screen, to have examples of its own.
+        note: What that means, in words.
+        cap: What a failed replica counts as; None if that is not known.
+    """
+
+    metric: str
+    changes: dict[str, Any]
+    note: str
+    cap: float | None
+
+
+def _choice(base: Arm, metric: str, data: Data, seed: int, options: Options) -> Choice:
+    """How to choose without the examples that the confirmation is measured on."""
+    split, _, name = metric.partition("_")
+    loss = base.recipe.loss["name"]
+    if split != "test":
+        note = f"the screen chooses by {metric}, on the examples that the confirmation is measured on"
+        return Choice(metric, {}, note, trivial.trivial_value(data, metric, loss))
+    metric, changes = f"validation_{name}", {}
+    note = f"the screen chooses by {metric}; the test examples are kept for the confirmation"
+    if data.validation is None:
+        changes = {"data.validation": SCREEN_SHARE}
+        note += f"; the screen holds out {SCREEN_SHARE:.0%} of the training examples for that"
+        held_out = make_arm(BASELINE, base.document, changes)
+        data = load_data(held_out.recipe, seed, options.data_root, held_out.document.folder)
+    return Choice(metric, changes, note, trivial.trivial_value(data, metric, loss))
 
 
 def _fleet_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +168,7 @@ def _declare(
     rules: Rules,
     limit: float,
     data: Data,
+    choice: Choice,
     fleet: Fleet,
     root: Path,
 ) -> tuple[Declared, Path]:
@@ -145,31 +183,35 @@ def _declare(
     if kept is not None:
         return kept, folder
     seconds = replica_seconds(fleet, [base, *arms], rules.first_seed)
-    plan = programme(len(entries), limit / max(seconds, 1e-9))
+    plan = choose_plan(len(entries), limit / max(seconds, 1e-9))
     chosen = list(entries.values())[: plan.num_candidates]
     too_many = [{"label": label, "why": "no time"} for label in list(entries)[plan.num_candidates :]]
-    pilot = PILOT_RULE.format(plan.looks[0])
     cap = trivial.trivial_value(data, rules.metric, base.recipe.loss["name"])
     return Declared(
         recipe=base.recipe.name,
         fingerprint=base.recipe.fingerprint,
         values=base.recipe.canonical(),
         metric=rules.metric,
+        screen_metric=choice.metric,
+        screen_changes=choice.changes,
+        screen_note=choice.note,
         higher_is_better=larger_is_better(rules.metric),
         budget=base.budget,
         time_budget=limit,
-        expected_seconds=seconds * (plan.race_replicas + plan.later_replicas),
+        expected_seconds=seconds * plan.replicas,
         margin=rules.margin,
-        margin_rule="given" if rules.margin is not None else pilot,
+        margin_rule="given" if rules.margin is not None else MARGIN_RULE,
         alpha=rules.alpha,
+        first_pairs=plan.first_pairs,
         looks=plan.looks,
-        num_winners=plan.num_winners,
+        forecast={f"{effect:g}": plan.chance(effect, rules.alpha) for effect in EFFECTS},
         first_seed=rules.first_seed,
         vary=tuple(base.recipe.vary),
         cap={"value": cap, "rule": trivial.RULE},
+        screen_cap=choice.cap,
         candidates=tuple({**each.to_dict(), "fingerprint": arm.recipe.fingerprint} for each, arm in chosen),
         not_tried=(*not_tried, *too_many),
-        exploratory=_raced_before(folder, base.recipe.fingerprint, rules.first_seed),
+        exploratory=_searched_before(folder, base.recipe.fingerprint, rules.first_seed),
     ), folder
 
 
@@ -181,15 +223,15 @@ def replica_seconds(fleet: Fleet, arms: Sequence[Arm], first_seed: int) -> float
     return fleet.plan(tasks).seconds / len(tasks)
 
 
-def _raced_before(folder: Path, fingerprint: str, first_seed: int) -> tuple[str, ...]:
+def _searched_before(folder: Path, fingerprint: str, first_seed: int) -> tuple[str, ...]:
     """Sentences on earlier searches from the same base by other rules: their seeds have been seen."""
     found = []
     for path in sorted(folder.parent.glob(f"*/{DECLARATION}")):
         earlier = read_declared(path.parent)
         if earlier and (earlier.fingerprint, earlier.first_seed) == (fingerprint, first_seed):
             found.append(
-                f"this recipe was raced before by other rules on the same seeds, in {path.parent.name}; give "
-                "another --first-seed for seeds that nobody has seen"
+                f"this recipe was searched before by other rules on the same seeds, in {path.parent.name}; "
+                "give another --first-seed for seeds that nobody has seen"
             )
     return tuple(found)
 

@@ -1,10 +1,16 @@
-"""A search for a better recipe: candidates raced, winners confirmed on fresh seeds, put together with care.
+"""A search for a better recipe: screen all changes, confirm the best on fresh seeds, add the next best to it.
 
-Choosing the best of many flatters it: the effect by which it won is partly luck. So nothing that the race
-found counts until seeds that took no part in the choice have confirmed it, and it is their estimate that is
-reported. Winners are put together only if together they beat the best of them alone, on seeds that are fresh
-again; the whole is then measured against the base on still others. Everything was declared before the first
-replica (`improve.py`), and every stage leaves a record that can be gone on with.
+Choosing the best of many flatters it: its lead is partly luck. So nothing that the screen shows counts until
+seeds that took no part in the choice have confirmed it, and it is their estimate that is reported. The whole
+error rate is spent there. Once the best is confirmed, the next best is tried on top of it, and so on. The
+order was fixed by the screen, and the first change that is not confirmed ends the search, so that the chance
+of any false step is at most the declared rate, however many there are. If several changes are kept, all of
+them together are measured against the base once more, and that last check counts, whatever it says.
+
+Everything was declared before the first replica (`improve.py`), and every stage leaves a record, from which
+an interrupted search is continued.
+
+Reference: Maurer, Hothorn and Lehmacher (1995), on tests in a fixed order at the full level.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +34,19 @@ from apoint.recipe.document import document_from_text
 from apoint.store import storage_errors, write_atomically
 from apoint.store.sealed import write_sealed
 from apoint.trials.arms import Arm, make_arm
-from apoint.trials.candidates import Candidate, Mixture, mix
+from apoint.trials.candidates import Candidate, mix
 from apoint.trials.comparison import Comparison
 from apoint.trials.declaration import Declaration, arm_facts
 from apoint.trials.outcome import Outcome, outcome_of
-from apoint.trials.race import (
-    BASELINE,
-    DECLARATION,
-    FRESH_SEEDS,
-    SCHEMA_VERSION,
-    Declared,
-    Programme,
-    Race,
-)
 from apoint.trials.record import RESULT
+from apoint.trials.screening import Screen
+from apoint.trials.search import BASELINE, DECLARATION, FRESH_SEEDS, SCHEMA_VERSION, Declared
 from apoint.verdict import Verdict
 
 IMPROVED = "improved.yaml"
-UNFINISHED = "the search has not come to its end; what is decided so far holds"
+UNFINISHED = "the search has not come to its end; what is confirmed so far holds"
 SAMPLE_PAIRS = 8  # how many the fleet's prediction stands for
+SEEDS_APART = 10_000  # between the seeds of one added change and the next
 HEADER = "# improved by apoint:"
 
 
@@ -64,7 +64,8 @@ class Improvement:
     Attributes:
         recipe: The improved recipe.
         changes: In what it differs from the base; empty if nothing helped.
-        verdict: The last check, on seeds that took no part in any choice; None if there was nothing to check.
+        verdict: The last check, on seeds that took no part in any choice; None if the screen found nothing
+            worth one.
         evidence: Everything that was declared, tried and found, as in `result.json`.
         folder: Where it is kept.
         text: The improved recipe as YAML, with the evidence above it.
@@ -116,7 +117,7 @@ class Improver:
     Attributes:
         base: The recipe as an arm.
         document: The base as it was written, which the improved recipe is written from.
-        entries: The candidates that race, each with its arm.
+        entries: The changes that are screened, each with its arm.
         declared: The rules that hold.
         folder: Where it is kept.
         fleet: What trains the replicas.
@@ -133,14 +134,28 @@ class Improver:
     test_size: int
     say: Callable[[str], None] = silent
     reproduce: str = ""
-    race: Race | None = None
+    screen: Screen = field(init=False)
     checks: list[Check] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-    kept: Mixture = field(default_factory=Mixture)
+    kept: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
     _begun: float = 0.0
     _trained: int = 0
     _training_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        plan = self.declared
+        self.screen = Screen(
+            list(self.entries),
+            plan.plan.rungs,
+            self._train,
+            first_seed=plan.first_seed,
+            higher_is_better=plan.higher_is_better,
+            cap=plan.screen_cap,
+            must_train=plan.margin is None,
+            say=self.say,
+            keep=lambda _: self._keep_running(),
+            has_time=self._has_time_to_screen,
+        )
 
     @property
     def root(self) -> Path:
@@ -148,43 +163,39 @@ class Improver:
         return self.folder.parent.parent
 
     def run(self) -> Improvement:
-        """Race, confirm, put together; returns the better recipe, or the base."""
+        """Screen, confirm, add; returns the better recipe, or the base."""
         self._begun = time.monotonic()
         self._write_declaration()
         for reason in self.declared.exploratory:
             self.say(f"exploratory: {reason}")
         try:
-            self._race()
-            self._put_together(self._confirm())
+            self.screen.run()
+            self._confirm()
         except (TrainingInterruptedError, TrainingError, FaultError):
             self._keep("interrupted")
             raise
         return self._finish()
 
-    def _race(self) -> None:
-        plan = self.declared
-        room = Programme(len(self.entries), plan.looks, plan.num_winners)
-        share = room.race_replicas / (room.race_replicas + room.later_replicas)
+    def _keep_running(self) -> None:
+        self._keep("running")
 
-        def has_time(replicas: int) -> bool:
-            return self._has_time(replicas, share * plan.time_budget)
-
-        self.race = Race(
-            list(self.entries), plan, self._train, self.say, self._note, has_time, self.test_size
-        )
-        self.race.run()
+    # -- the screen --------------------------------------------------------------------------------------
 
     def _train(self, wanted: list[tuple[str, int]]) -> list[Outcome]:
-        arms = {BASELINE: self.base, **{label: arm for label, (_, arm) in self.entries.items()}}
+        """Train replicas of the screen, which have examples of their own to be chosen by."""
+        arms = {name: self._screen_arm(name) for name in dict.fromkeys(name for name, _ in wanted)}
         tasks = [Task(arms[name].recipe, arms[name].document, seed) for name, seed in wanted]
         begun = time.monotonic()
         ended = self.fleet.train(tasks)
         outcomes = [
-            outcome_of(each, self._metric([name] if name != BASELINE else []))
-            for (name, _), each in zip(wanted, ended, strict=True)
+            outcome_of(each, arms[name].metric) for (name, _), each in zip(wanted, ended, strict=True)
         ]
         self._count(sum(not outcome.cached for outcome in outcomes), begun)
         return outcomes
+
+    def _screen_arm(self, name: str) -> Arm:
+        labels = [] if name == BASELINE else [name]
+        return self._arm(labels, name, self.declared.screen_metric, self.declared.screen_changes)
 
     def _count(self, trained: int, begun: float) -> None:
         """Note how long so many replicas took; what came from the cache tells nothing of that."""
@@ -192,88 +203,87 @@ class Improver:
             self._trained += trained
             self._training_seconds += time.monotonic() - begun
 
-    def _metric(self, labels: Sequence[str]) -> str:
-        """The metric of the base with these changes."""
-        chosen = [self.entries[label][0] for label in labels]
-        averaged = next((candidate for candidate in chosen if candidate.averaged), None)
-        return averaged.metric(self.declared.metric) if averaged else self.declared.metric
-
-    def _note(self, race: Race) -> None:
-        """Keep what the race knows; the first time, also the margin that its pilot gave."""
-        if self.declared.margin != race.margin:
-            self.declared = replace(self.declared, margin=race.margin)
-            self._write_declaration()
-        self._keep("running")
+    def _has_time_to_screen(self, replicas: int) -> bool:
+        """Whether so many more replicas leave enough time for the confirmation."""
+        plan = self.declared.plan
+        return self._has_time(replicas, self.declared.time_budget * plan.screen_replicas / plan.replicas)
 
     def _has_time(self, replicas: int, limit: float) -> bool:
         """Whether so many more replicas can be expected to end within `limit` seconds of the start."""
-        plan = Programme(len(self.entries), self.declared.looks, self.declared.num_winners)
-        predicted = self.declared.expected_seconds / (plan.race_replicas + plan.later_replicas)
+        predicted = self.declared.expected_seconds / self.declared.plan.replicas
         pace = (SAMPLE_PAIRS * predicted + self._training_seconds) / (SAMPLE_PAIRS + self._trained)
         return time.monotonic() - self._begun + pace * replicas <= 1.05 * limit
 
     # -- on fresh seeds ----------------------------------------------------------------------------------
 
-    def _confirm(self) -> list[Check]:
-        """Compare each winner with the base on fresh seeds; those confirmed, the largest effect first."""
-        assert self.race is not None
-        winners = [lane.name for lane in self.race.winners]
-        if not winners:
-            return []
-        self.say(f"confirming on fresh seeds: {', '.join(winners)}")
-        for position, label in enumerate(winners):
-            ahead = 2 * self.declared.looks[0]
-            if position >= self.declared.num_winners and not self._has_time(ahead, self.declared.time_budget):
-                self.unchecked.append(label)
-                self.say(f"there is no time left to confirm {label}; it is left out")
+    def _confirm(self) -> None:
+        """Compare the best with the base, add what helps on top of it, and measure the whole."""
+        best, *others = self.screen.ranking()
+        if not self._is_worth_a_check(best):
+            return
+        self.say(f"confirming on fresh seeds: {best}")
+        confirmation = self._check("confirmation", (), (best,))
+        self.verdict = confirmation.verdict
+        if not confirmation.better:
+            return
+        self.kept = [best]
+        self._add(others)
+        if len(self.kept) > 1:
+            last = self._check("result", (), tuple(self.kept))
+            self.verdict = last.verdict
+            if not last.better:  # the last check counts, whatever it says
+                self.kept = []
+
+    def _is_worth_a_check(self, label: str) -> bool:
+        """A change that looked worse than the base is not; a single change was not screened."""
+        return not self.screen.rungs or self.screen.effect(label) > 0
+
+    def _add(self, labels: Sequence[str]) -> None:
+        """Try the next best changes on top of what is kept, as long as each helps and there is time."""
+        for label in labels:
+            if not self._is_worth_a_check(label):
+                return
+            if not self._has_time(2 * self.declared.plan.check_replicas, self.declared.time_budget):
+                self.say(f"no time is left to try {label} on top of {_together(self.kept)}")
+                return
+            together = mix(self._candidates([*self.kept, label]), self.base.recipe)
+            if together.left_out:
+                self.say(f"{label} changes the same settings as a better change, and is left out")
                 continue
-            self._check("confirmation", (), (label,), len(winners) - position)
-        confirmed = [check for check in self.checks if check.better]
-        return sorted(confirmed, key=lambda check: check.verdict.effect, reverse=True)
+            self.say(f"does {label} help on top of {_together(self.kept)}?")
+            if not self._check("addition", tuple(self.kept), (*self.kept, label)).better:
+                return
+            self.kept.append(label)
 
-    def _put_together(self, confirmed: Sequence[Check]) -> None:
-        """Keep the best winner, or all of them together if that is better still.
+    def _candidates(self, labels: Sequence[str]) -> list[Candidate]:
+        return [self.entries[label][0] for label in labels]
 
-        Where there was a choice, what was chosen is measured once more, on seeds that took no part in it.
-        """
-        if not confirmed:
-            return
-        ordered = [self.entries[check.labels[0]][0] for check in confirmed]
-        self.kept, self.verdict = mix(ordered[:1], self.base.recipe), confirmed[0].verdict
-        if len(ordered) == 1:
-            return
-        self.kept = self._best_mixture(mix(ordered, self.base.recipe))
-        final = self._check("result", (), tuple(candidate.label for candidate in self.kept.members), 1)
-        self.verdict = final.verdict
-        if not final.better:  # the last check counts, whatever it says
-            self.kept = Mixture()
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What the kept changes set, all together."""
+        return mix(self._candidates(self.kept), self.base.recipe).changes
 
-    def _best_mixture(self, together: Mixture) -> Mixture:
-        """All winners, if together they are better than the best alone; else that one."""
-        for candidate in together.left_out:
-            self.say(f"{candidate.label} changes the same settings as a better winner, and is left out")
-        if len(together.members) < 2:
-            return self.kept
-        labels = tuple(candidate.label for candidate in together.members)
-        self.say(f"do they help each other? {_together(labels)} against {labels[0]} alone")
-        if self._check("combination", labels[:1], labels, 2).better:
-            return together
-        self.say(f"together they are not better than {labels[0]} alone, which is kept")
-        return self.kept
+    def _measured_by(self, labels: Sequence[str], metric: str) -> str:
+        """The metric of the base with these changes: an average of the weights has its own."""
+        averaged = next((each for each in self._candidates(labels) if each.averaged), None)
+        return averaged.metric(metric) if averaged else metric
 
-    def _arm(self, labels: Sequence[str], name: str) -> Arm:
-        """The base with the changes of these candidates."""
-        changes = mix([self.entries[label][0] for label in labels], self.base.recipe).changes
-        return make_arm(name, self.base.document, changes, metric=self._metric(labels))
+    def _arm(
+        self, labels: Sequence[str], name: str, metric: str, further: Mapping[str, Any] | None = None
+    ) -> Arm:
+        """The base with these changes, and further ones."""
+        changes = mix(self._candidates(labels), self.base.recipe).changes
+        measured = self._measured_by(labels, metric)
+        return make_arm(name, self.base.document, {**changes, **(further or {})}, metric=measured)
 
-    def _check(self, stage: str, before: Sequence[str], after: tuple[str, ...], left: int) -> Check:
-        """Compare two mixtures on the fresh seeds of a stage; `left` comparisons share the time there is."""
+    def _check(self, stage: str, before: Sequence[str], after: tuple[str, ...]) -> Check:
+        """Compare two mixtures of changes on the fresh seeds of a stage."""
         plan = self.declared
-        arms = self._arm(before, BASELINE), self._arm(after, "candidate")
+        arms = self._arm(before, BASELINE, plan.metric), self._arm(after, "candidate", plan.metric)
         remaining = plan.time_budget - (time.monotonic() - self._begun)
         comparison = Comparison(
             arms=arms,
-            declaration=self._declaration(stage, arms, max(1.0, remaining / left)),
+            declaration=self._declaration(stage, arms, max(1.0, remaining)),
             folder=self.root / "comparisons" / self._name(stage, after),
             exploratory=list(plan.exploratory),
             fleet=self.fleet,
@@ -293,23 +303,27 @@ class Improver:
 
     def _declaration(self, stage: str, arms: tuple[Arm, Arm], seconds: float) -> Declaration:
         plan, budgets = self.declared, [arm.budget for arm in arms]
-        assert plan.margin is not None
         return Declaration(
             metric=plan.metric,
             higher_is_better=plan.higher_is_better,
             budget=budgets[0] if budgets[0] == budgets[1] else {arm.name: arm.budget for arm in arms},
             margin=plan.margin,
-            margin_rule=f"that of the race: {plan.margin_rule}",
+            margin_rule=plan.margin_rule,
             alpha=plan.alpha,
             looks=plan.looks,
             anytime=False,
             max_pairs=plan.looks[-1],
-            first_seed=plan.first_seed + FRESH_SEEDS[stage],
+            first_seed=self._first_seed(stage),
             vary=plan.vary,
             cap=plan.cap,
             arms=arm_facts(arms),
             time_budget=seconds,
         )
+
+    def _first_seed(self, stage: str) -> int:
+        """Fresh seeds for each stage, and for each change that is added."""
+        added = sum(check.stage == stage for check in self.checks)
+        return self.declared.first_seed + FRESH_SEEDS[stage] + SEEDS_APART * added
 
     def _name(self, stage: str, labels: Sequence[str]) -> str:
         slug = re.sub(r"[^A-Za-z0-9.=_-]+", "-", "+".join(labels)).strip("-.")[:60]
@@ -319,14 +333,13 @@ class Improver:
         plan = self.declared
         if before:
             return self.reproduce
-        changes = mix([self.entries[label][0] for label in after], self.base.recipe).changes
+        changes = mix(self._candidates(after), self.base.recipe).changes
         written = " ".join(
             f"--change {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changes.items()
         )
-        rules = (
-            f"--first-seed {plan.first_seed + FRESH_SEEDS[stage]} --looks {','.join(map(str, plan.looks))}"
-        )
-        return f"apoint compare {shlex.quote(self.document.name)} {written} {rules} --margin {plan.margin!r}"
+        rules = f"--first-seed {self._first_seed(stage)} --looks {','.join(map(str, plan.looks))}"
+        margin = f" --margin {plan.margin!r}" if plan.margin is not None else ""
+        return f"apoint compare {shlex.quote(self.document.name)} {written} {rules}{margin}"
 
     # -- what is kept ------------------------------------------------------------------------------------
 
@@ -342,16 +355,14 @@ class Improver:
         return result
 
     def _finish(self) -> Improvement:
-        header = self._header()
-        recipe, text = written_recipe(self.document, self.kept.changes, header)
+        recipe, text = written_recipe(self.document, self.changes, self._header())
         write_atomically(self.folder / IMPROVED, text)
         result = self._keep("finished", text)
-        return Improvement(recipe, self.kept.changes, self.verdict, result, self.folder, text)
+        return Improvement(recipe, self.changes, self.verdict, result, self.folder, text)
 
     def _result(self, state: str) -> dict[str, Any]:
-        race = self.race
-        lanes = [race.baseline, *race.lanes.values()] if race else []
-        outcomes = [outcome for lane in lanes for outcome in lane.outcomes]
+        screen = self.screen
+        outcomes = [each for lane in (screen.baseline, *screen.lanes.values()) for each in lane.outcomes]
         later = [check.cost for check in self.checks]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -359,14 +370,13 @@ class Improver:
             "name": self.folder.name,
             "state": state,
             "sentence": self.sentence if state == "finished" else f"{state}: {UNFINISHED}",
-            "kept": [candidate.label for candidate in self.kept.members],
-            "changes": self.kept.changes,
+            "kept": self.kept,
+            "changes": self.changes,
             "verdict": self.verdict.to_dict() if self.verdict else None,
             "declaration": self.declared.to_dict(),
-            "baseline": {**race.baseline.to_dict(), "verdict": None} if race else None,
-            "race": [self._raced(label) for label in self.entries] if race else [],
+            "baseline": screen.baseline.to_dict(),
+            "screen": [self._screened(label) for label in screen.ranking()],
             "checks": [check.to_dict() for check in self.checks],
-            "unchecked": self.unchecked,
             "cost": {
                 "core_seconds": sum(each.seconds for each in outcomes) + _sum(later, "core_seconds"),
                 "wall_seconds": time.monotonic() - self._begun,
@@ -377,32 +387,32 @@ class Improver:
             "reproduce": self.reproduce,
         }
 
-    def _raced(self, label: str) -> dict[str, Any]:
-        assert self.race is not None
+    def _screened(self, label: str) -> dict[str, Any]:
         candidate, arm = self.entries[label]
         fingerprint = {"fingerprint": arm.recipe.fingerprint}
-        return {**candidate.to_dict(), **fingerprint, **self.race.lanes[label].to_dict()}
+        return {**candidate.to_dict(), **fingerprint, **self.screen.to_dict(label)}
 
     @property
     def sentence(self) -> str:
         """What was found, in one sentence."""
-        tried, winners = len(self.entries), len(self.race.winners) if self.race else 0
-        of = f"the {tried} changes tried" if tried > 1 else "one change tried"
+        tried = len(self.entries)
         if self.verdict is None:
-            found = (
-                f"{winners} of {of} won the race and none was confirmed on fresh seeds"
-                if winners
-                else (f"none of {of} was found to help")
-            )
-            return f"{found}; the recipe stays as it is"
-        if not self.kept.members:
-            return (
-                f"{winners} of {of} won the race; on seeds that took no part in any choice what was chosen "
-                f"is {self.verdict.sentence.removesuffix('.')}; the recipe stays as it is"
-            )
-        labels = [candidate.label for candidate in self.kept.members]
-        subject = f"{_together(labels)} {'help' if len(labels) > 1 else 'helps'}"
+            what = f"none of the {tried} changes" if tried > 1 else "the change"
+            return f"{what} screened looked better than the recipe, which stays as it is"
+        if not self.kept:
+            found = self.verdict.sentence.removesuffix(".")
+            return f"{self._chosen()}; on fresh seeds: {found}; the recipe stays as it is"
+        subject = f"{_together(self.kept)} {'help' if len(self.kept) > 1 else 'helps'}"
         return f"{subject}: {self._told(self.verdict)} on {self.verdict.pairs} fresh pairs of seeds"
+
+    def _chosen(self) -> str:
+        """What the last check was about, and why it was made."""
+        last, tried = self.checks[-1], len(self.entries)
+        if last.stage == "result":
+            return f"{_together(last.labels)} were confirmed one after the other"
+        return (
+            f"{last.labels[0]} looked best of {tried} changes" if tried > 1 else f"{last.labels[0]} was tried"
+        )
 
     def _told(self, verdict: Verdict) -> str:
         lower, upper = verdict.interval
@@ -410,15 +420,15 @@ class Improver:
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""
-        confirmed = sum(check.better for check in self.checks if check.stage == "confirmation")
-        winners = len(self.race.winners) if self.race else 0
         base = f"{self.base.recipe.name} ({load_recipe(self.document)[0].fingerprint})"
-        measured = self._metric([candidate.label for candidate in self.kept.members])
+        measured = self._measured_by(self.kept, self.declared.metric)
         note = f"; measured as {measured}" if measured != self.declared.metric else ""
+        confirmed = sum(check.better for check in self.checks)
         return [
             f"{HEADER} {self.sentence}{note}",
-            f"# base: {base}; {len(self.entries)} tried, {winners} won the race, {confirmed} confirmed",
-            f"# all verdicts: {self.folder.name}/{RESULT}",
+            f"# base: {base}; {len(self.entries)} screened, {len(self.checks)} checks on fresh seeds, "
+            f"{confirmed} better",
+            f"# all numbers: {self.folder.name}/{RESULT}",
         ]
 
 

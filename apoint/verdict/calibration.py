@@ -43,8 +43,13 @@ FULL_PAIRS, FULL_POWER = 13.0, 0.35
 SAVED = 0.28  # of a small α: it is spent as α·(α/0.05) to this power
 # A bound is wrong more often than an interval if the tail is on its side, and most so early.
 STEEPER, ONE_SIDED_SHARE = 1.0, 0.65
-# (two-sided, one-sided) factor of the usual plan, as simulated
+# (two-sided, one-sided) factor of the usual plan and of its beginnings, as simulated: saves seconds
 KNOWN_FACTORS: dict[tuple[tuple[int, ...], float], tuple[float, float]] = {
+    (DEFAULT_LOOKS[:1], USUAL_ALPHA): (0.023854829092816176, 0.015190974270609206),
+    (DEFAULT_LOOKS[:3], USUAL_ALPHA): (0.023229666381198964, 0.016242180212421922),
+    (DEFAULT_LOOKS[:5], USUAL_ALPHA): (0.03792553220256129, 0.028456806118810036),
+    (DEFAULT_LOOKS[:7], USUAL_ALPHA): (0.03994063484941337, 0.030639216428327908),
+    (DEFAULT_LOOKS[:9], USUAL_ALPHA): (0.039665839029095075, 0.03132339927123578),
     (DEFAULT_LOOKS, USUAL_ALPHA): (0.03767476671598912, 0.029579546329500623),
 }
 

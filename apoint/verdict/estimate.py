@@ -1,4 +1,4 @@
-"""The effect without what stopping early adds to it.
+"""The effect without what stopping early adds to it, and the chance to find an effect at all.
 
 A comparison stops early when the pairs so far look good, so that the effect it shows is too large on average.
 The adjusted effect is the one for which a comparison with the same looks would show, on average, what was
@@ -53,14 +53,33 @@ def shown_effects(plan: tuple[int, ...], alpha: float) -> Array:
 
 def _shown(means: Array, errors: Array, skews: Array, criticals: Array, plan: tuple[int, ...]) -> float:
     """The mean at the look that decides, or at the last, on average."""
-    decides = np.stack(
-        [
-            np.abs(corrected(mean / error, skew, n)) >= critical
-            for mean, error, skew, critical, n in zip(means, errors, skews, criticals, plan, strict=True)
-        ]
-    )
-    decides[-1] = True
-    return float(np.take_along_axis(means, decides.argmax(0)[None], 0).mean())
+    place = np.abs(touching(means, errors, skews, plan)) >= criticals[:, None]
+    place[-1] = True
+    return float(np.take_along_axis(means, place.argmax(0)[None], 0).mean())
+
+
+def touching(means: Array, errors: Array, skews: Array, plan: tuple[int, ...]) -> Array:
+    """For each look and path, the critical value at which the interval would just touch 0, with its sign."""
+    rows = zip(means / errors, skews, plan, strict=True)
+    return np.stack([corrected(t, skew, n) for t, skew, n in rows])
+
+
+@functools.cache
+def chance_of_better(effect: float, plan: tuple[int, ...], alpha: float = 0.05) -> float:
+    """The chance that a comparison calls an effect better, for Gaussian differences.
+
+    Args:
+        effect: The true effect, in standard deviations of the differences.
+        plan: The planned looks.
+        alpha: The error rate over all looks.
+    """
+    means, errors, skews = _paths(plan)
+    criticals = PlannedRule(levels(plan, alpha)).critical(np.array(plan, dtype=float))
+    found = touching(means + effect, errors, skews, plan)
+    decides = np.abs(found) >= criticals[:, None]
+    first = decides.argmax(0)[None]
+    better = np.take_along_axis(decides & (found > 0), first, 0)
+    return float(better.mean())
 
 
 @functools.lru_cache(maxsize=4)

@@ -165,7 +165,7 @@ def test_the_table_names_what_there_is() -> None:
         ("apoint.engine.fleet", False),
         ("apoint.engine.new", True),
         ("apoint.datasets", None),
-        ("apoint.trials.race", None),
+        ("apoint.trials.screening", None),
         ("apoint", False),
     ],
 )

@@ -1,4 +1,4 @@
-"""Improvement folders made of numbers that were drawn, not trained; verdicts are those of `decide_arms`."""
+"""Improvement folders made of numbers that were drawn, not trained; screens are those of `Screen`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from apoint.store.sealed import write_sealed
-from apoint.verdict import decide, decide_arms
+from apoint.trials.outcome import Outcome
+from apoint.trials.screening import Screen
+from apoint.trials.search_plan import rungs
+from apoint.verdict import decide
 
 PAIRS, MARGIN, CAP = 16, 0.003, 0.1
 LOOKS = (8, 12, 16)
+FIRST_PAIRS = 4
 EFFECTS = {
     "batch-norm": 0.012,
     "cosine-schedule": 0.007,
@@ -47,13 +51,15 @@ def numbers(effect: float | None, key: int, spread: float = 0.0015) -> list[floa
 def declaration(**more: Any) -> dict[str, Any]:
     """What such a search declares."""
     return {
-        "schema_version": 1, "kind": "improvement", "recipe": "digits-mlp", "fingerprint": "3f2a1b",
+        "schema_version": 2, "kind": "improvement", "recipe": "digits-mlp", "fingerprint": "3f2a1b",
         "values": {"model": {"name": "mlp", "norm": {"name": "none"}}, "optimizer": {"name": "adamw"}},
         "metric": "test_accuracy", "higher_is_better": True, "budget": {"epochs": 30.0},
         "time_budget": 1200.0, "expected_seconds": 900.0, "margin": MARGIN, "margin_rule": "given",
-        "alpha": 0.05, "looks": list(LOOKS),
-        "num_winners": 3, "first_seed": 0, "vary": ["init", "order"],
-        "cap": {"value": CAP, "rule": "the best constant answer"}, "method": "Holm",
+        "alpha": 0.05, "looks": list(LOOKS), "screen_metric": "validation_accuracy",
+        "screen_note": "the screen chooses by validation_accuracy", "first_pairs": FIRST_PAIRS,
+        "screen": [rung._asdict() for rung in rungs(len(EFFECTS), FIRST_PAIRS)], "first_seed": 0,
+        "vary": ["init", "order"],
+        "cap": {"value": CAP, "rule": "the best constant answer"},
         "candidates": [_candidate(label) for label in EFFECTS],
         "not_tried": [{"label": "fixup", "why": "no time"}], "exploratory": [],
         "created": "2026-11-16T09:30:00+00:00", **more,
@@ -70,30 +76,38 @@ def _candidate(label: str) -> dict[str, Any]:
     }
 
 
+def screened(effects: dict[str, float | None]) -> dict[str, dict[str, Any]]:
+    """What a screen says of changes with these effects, the best first."""
+    table = {name: numbers(effect, key) for key, (name, effect) in enumerate(effects.items())}
+    table["baseline"] = numbers(0.0, 99)
+
+    def train(wanted: list[tuple[str, int]]) -> list[Outcome]:
+        return [Outcome(table[name][seed]) for name, seed in wanted]
+
+    screen = Screen(list(effects), rungs(len(effects), FIRST_PAIRS), train, cap=CAP)
+    screen.run()
+    return {name: screen.to_dict(name) for name in screen.ranking()}
+
+
 def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
     """What `result.json` of such a search says."""
     declared = declaration()
     effects = EFFECTS if helped else {**EFFECTS, "batch-norm": 0.0, "cosine-schedule": 0.0}
-    verdicts = decide_arms(
-        numbers(0.0, 99),
-        {label: numbers(effect, key) for key, (label, effect) in enumerate(effects.items())},
-        MARGIN, looks=LOOKS, metric="test_accuracy", seeds=range(PAIRS), cap=CAP,
-    )  # fmt: skip
-    race = [{**_candidate(label), "verdict": verdict.to_dict()} for label, verdict in verdicts.items()]
+    screen = [{**_candidate(name), **told} for name, told in screened(effects).items()]
     checks = _checks() if helped and state == "finished" else []
     kept = ["batch-norm", "cosine-schedule"] if checks else []
     sentences = {
-        "interrupted": "interrupted: the search has not come to its end; what is decided so far holds",
+        "interrupted": "interrupted: the search has not come to its end; what is confirmed so far holds",
         "finished": "batch-norm with cosine-schedule help: test_accuracy is better by 0.018 on 8 fresh pairs"
         if helped
-        else "none of the 6 changes tried was found to help; the recipe stays as it is",
+        else "none of the 6 changes screened looked better than the recipe, which stays as it is",
     }
     return {
-        "schema_version": 1, "kind": "improvement", "name": "digits-mlp-1a2b3c4d", "state": state,
+        "schema_version": 2, "kind": "improvement", "name": "digits-mlp-1a2b3c4d", "state": state,
         "sentence": sentences[state], "kept": kept,
         "changes": {key: value for label in kept for key, value in CHANGES[label].items()},
         "verdict": checks[-1]["verdict"] if checks else None, "declaration": declared,
-        "race": race, "checks": checks, "unchecked": [],
+        "screen": screen, "checks": checks,
         "cost": {"core_seconds": 812.0, "wall_seconds": 431.0, "replicas": 176, "from_cache": 12},
         "fleet": "pool of 2, because it was fastest",
         "reproduce": "apoint improve digits-mlp.yaml --budget 20m",
@@ -103,8 +117,7 @@ def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
 def _checks() -> list[dict[str, Any]]:
     stages = [
         ("confirmation", ["batch-norm"], 0.0, 0.011),
-        ("confirmation", ["cosine-schedule"], 0.0, 0.007),
-        ("combination", ["batch-norm", "cosine-schedule"], 0.011, 0.018),
+        ("addition", ["batch-norm", "cosine-schedule"], 0.011, 0.018),
         ("result", ["batch-norm", "cosine-schedule"], 0.0, 0.018),
     ]
     found = []

@@ -3,7 +3,6 @@
 import html as html_module
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ import pytest
 from apoint.errors import UsageError
 from apoint.report import ImprovementRecord, improvement_html, write_improvement_report
 from apoint.report.figures.effects import cut, effects
-from apoint.verdict import decide
+from apoint.report.words import NO_BREAK
 from tests.report import searches
 from tests.report.browser import Open
 from tests.report.test_browser import OVERLAPS, VIEWS
 from tests.report.test_page import HOSTILE, NO_NUMBER, Reader, seen
 
-SECTIONS = ["On fresh seeds", "The race", "The improved recipe", "Not tried", "Declared beforehand", "Cost",
+SECTIONS = ["On fresh seeds", "The screen", "The improved recipe", "Not tried", "Declared beforehand", "Cost",
             "Reproduce it"]  # fmt: skip
 
 
@@ -45,12 +44,13 @@ def test_what_counts_comes_first(reader: Reader) -> None:
 
 def test_every_change_is_told_with_its_reason_and_its_numbers(reader: Reader, folder: Path) -> None:
     text, record = reader.text(), ImprovementRecord.read(folder)
-    assert len(record.race) == len(searches.EFFECTS)
-    for entry in record.race:
+    assert len(record.screen) == len(searches.EFFECTS)
+    for entry in record.screen:
         assert entry.label in text
         assert entry.reason in text
-        assert record.digits.span(entry.verdict.interval) in text
-    items = [entry.course for entry in record.race if entry.course]
+        error = (entry.interval[1] - entry.interval[0]) / 2
+        assert record.digits.margin(error).replace(NO_BREAK, " ") in text.replace(NO_BREAK, " ")
+    items = [entry.course for entry in record.screen if entry.course]
     assert sorted(re.findall(r"course item (\w+)", text)) == sorted(items)
     assert len(items) == len(searches.COURSE)
     assert 'schedule={"name":"cosine","warmup":"5%"}' in text
@@ -71,7 +71,7 @@ def test_a_search_that_found_nothing_says_so(tmp_path: Path) -> None:
     reader = Reader(improvement_html(searches.build(tmp_path, searches.result(helped=False))))
     text = reader.text()
     assert "Stays as it is" in text
-    assert "None of the 6 changes tried was found to help" in text
+    assert "None of the 6 changes screened looked better" in text
     assert "On fresh seeds" not in [data for path, data in reader.pieces if path[-1:] == ("h2",)]
     assert "Gain" not in text
 
@@ -89,26 +89,39 @@ def test_comparisons_are_linked_if_they_have_a_report(tmp_path: Path) -> None:
     assert write_improvement_report(folder) == folder / "report.html"
 
 
-def test_pairs_are_differences_for_the_better(folder: Path) -> None:
-    (first, *_) = ImprovementRecord.read(folder).race
-    assert sum(first.differences) / len(first.differences) == pytest.approx(first.verdict.effect)
-    lower = replace(first, verdict=replace(first.verdict, higher_is_better=False))
-    assert lower.differences == [-value for value in first.differences]
+def test_pairs_are_differences_for_the_better(tmp_path: Path) -> None:
+    content = searches.result()
+    first, check = (
+        ImprovementRecord.read(searches.build(tmp_path / "a", content)).screen[0],
+        content["checks"][0],
+    )
+    assert sum(first.differences) / len(first.differences) == pytest.approx(first.effect)
+    higher = ImprovementRecord.read(tmp_path / "a/improvements/digits-mlp-1a2b3c4d").checks[0]
+    check["verdict"]["higher_is_better"] = False
+    lower = ImprovementRecord.read(searches.build(tmp_path / "b", content)).checks[0]
+    assert lower.differences == tuple(-value for value in higher.differences)
+    assert sum(higher.differences[: higher.pairs]) / higher.pairs == pytest.approx(higher.effect)
 
 
 def test_many_changes_together_have_a_short_name(tmp_path: Path) -> None:
     content = searches.result()
-    for check in content["checks"][2:]:
+    for check in content["checks"][1:]:
         check["labels"] = ["batch-norm", "cosine-schedule", "gelu"]
     checks = ImprovementRecord.read(searches.build(tmp_path, content)).checks
-    assert [entry.label for entry in checks[2:]] == [
-        "these 3 changes together, against batch-norm alone",
-        "these 3 changes together, against the base",
+    assert [entry.label for entry in checks[1:]] == [
+        "gelu on top of batch-norm with cosine-schedule",
+        "these 3 changes together against the base",
     ]
 
 
 def test_the_rule_is_told(reader: Reader) -> None:
-    assert "judged at 8, 12 and 16 pairs by Holm's rule" in reader.text()
+    assert "the better half going on after 4, 8 and 16 pairs" in reader.text()
+    assert "holds the chance of any false step at the declared rate" in reader.text()
+
+
+def test_a_search_by_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="written by an earlier apoint"):
+        ImprovementRecord.read(searches.build(tmp_path, {**searches.result(), "schema_version": 1}))
 
 
 def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
@@ -138,23 +151,24 @@ def test_a_search_of_which_only_the_declaration_is_there(tmp_path: Path) -> None
     assert reader.text().count("not yet") == len(searches.EFFECTS)
 
 
-def test_a_race_before_its_first_look_has_no_interval(tmp_path: Path) -> None:
+def test_a_change_with_one_pair_has_no_interval(tmp_path: Path) -> None:
     content = searches.result("interrupted")
-    early = decide(searches.numbers(0.0, 99)[:5], searches.numbers(0.012, 0)[:5], looks=searches.LOOKS)
-    content["race"][0]["verdict"] = early.to_dict()
+    content["screen"][0] |= {"pairs": 1, "standard_error": "NaN", "differences": [0.01], "effect": 0.01}
     folder = searches.build(tmp_path, content)
     text = seen(improvement_html(folder))
     assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
-    assert f"{ImprovementRecord.read(folder).digits.signed(early.effect)} no interval yet 5" in text
-    assert "over 5 pairs\nno interval yet" in text
+    assert f"{ImprovementRecord.read(folder).digits.signed(0.01)} no interval yet 1" in text
+    assert "over 1 pair\nno interval yet" in text
     record = ImprovementRecord.read(folder)
-    svg = effects(record.race, record.metric, record.margin, record.digits)
-    assert len(re.findall("data-effect=", svg)) == len(record.race)
-    assert len(re.findall("data-lower=", svg)) == len(record.race) - 1
-    assert len(re.findall('class="effect-mean"', svg)) == len(record.race) - 1  # the other mean stands alone
+    svg = effects(record.screen, record.metric, record.margin, record.digits)
+    assert len(re.findall("data-effect=", svg)) == len(record.screen)
+    assert len(re.findall("data-lower=", svg)) == len(record.screen) - 1
+    assert (
+        len(re.findall('class="effect-mean"', svg)) == len(record.screen) - 1
+    )  # the other mean stands alone
 
 
-@pytest.mark.parametrize("lost", ["race", "checks", "verdict", "changes", "cost", "declaration", "kept"])
+@pytest.mark.parametrize("lost", ["screen", "checks", "verdict", "changes", "cost", "declaration", "kept"])
 @pytest.mark.parametrize("instead", [None, 3, "text", [3], {"label": 3}], ids=str)
 def test_what_was_damaged_is_left_out(tmp_path: Path, lost: str, instead: object) -> None:
     assert "<main>" in improvement_html(searches.build(tmp_path, {**searches.result(), lost: instead}))
@@ -176,25 +190,25 @@ def test_the_same_folder_gives_the_same_bytes(folder: Path) -> None:
 
 def test_every_verdict_is_drawn_where_it_lies(folder: Path) -> None:
     record = ImprovementRecord.read(folder)
-    svg = effects(record.race, record.metric, record.margin, record.digits)
+    svg = effects(record.screen, record.metric, record.margin, record.digits)
     drawn = [float(value) for value in re.findall(r'data-effect="([^"]+)"', svg)]
-    assert drawn == [entry.verdict.effect for entry in record.race]
+    assert drawn == [entry.effect for entry in record.screen]
     strokes = [float(value) for value in re.findall(r'class="pairs" data-number="([^"]+)"', svg)]
-    limits = cut(record.race, record.margin)
-    inside = [sum(limits[0] <= value <= limits[1] for value in entry.differences) for entry in record.race]
+    limits = cut(record.screen, record.margin)
+    inside = [sum(limits[0] <= value <= limits[1] for value in entry.differences) for entry in record.screen]
     assert strokes == [number for number in inside if number]
 
 
 def test_one_that_fails_does_not_flatten_the_others(folder: Path) -> None:
     record = ImprovementRecord.read(folder)
-    worst = min(entry.verdict.effect for entry in record.race)
+    worst = min(entry.effect for entry in record.screen)
     assert worst < -0.5
-    low, high = cut(record.race, record.margin)
-    others = [entry for entry in record.race if entry.verdict.effect != worst]
-    assert worst < low < min(entry.verdict.interval[0] for entry in others)
-    assert high > max(entry.verdict.interval[1] for entry in others)
-    assert record.digits.signed(worst) in effects(record.race, record.metric, record.margin, record.digits)
-    few = [entry for entry in record.race if entry.verdict.effect == worst]
+    low, high = cut(record.screen, record.margin)
+    others = [entry for entry in record.screen if entry.effect != worst]
+    assert worst < low < min(entry.interval[0] for entry in others)
+    assert high > max(entry.interval[1] for entry in others)
+    assert record.digits.signed(worst) in effects(record.screen, record.metric, record.margin, record.digits)
+    few = [entry for entry in record.screen if entry.effect == worst]
     assert cut(few, record.margin)[0] < worst  # alone, it is shown whole
 
 

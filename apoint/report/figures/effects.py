@@ -1,4 +1,4 @@
-"""Many verdicts under each other: the mean and interval of each against the same zero and the same margin."""
+"""Many changes under each other: the mean and interval of each against the same zero and the same margin."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ STYLES: dict[str, tuple[str, str]] = {  # the colour and the marker of an outcom
     "worse": ("worsened", "v"),
     "equivalent": ("baseline", "s"),
     "undecided": ("ink", "o"),
+    "": ("ink", "o"),  # screened: there is no verdict
 }
 _LABEL_LETTERS = 25
 _ROW, _LINE, _AROUND = 30.0, 13.0, 118.0  # heights: a row, a further line of its label, title and legend
@@ -38,17 +39,17 @@ _CUT_WORDS = 0.15  # of what is shown
 def effects(
     entries: Sequence[Entry], metric: str, margin: float, digits: Digits, name: str = "effects"
 ) -> str:
-    """One row for each verdict that has pairs, as SVG; the first on top.
+    """One row for each entry that has pairs, as SVG; the first on top.
 
     Args:
-        entries: The verdicts with their names.
+        entries: Screened changes, or comparisons.
         metric: What they compare.
         margin: The smallest difference that matters.
         digits: How numbers are written.
         name: A word that is unique on the page.
     """
     rows = [entry for entry in entries if entry.known]
-    assert rows, "a figure needs a verdict that has pairs"
+    assert rows, "a figure needs an entry that has pairs"
     labels = [_wrapped(entry) for entry in rows]
     places = _places(labels)
     height = _AROUND + _ROW * len(rows) + _LINE * sum(label.count("\n") for label in labels)
@@ -68,9 +69,9 @@ def cut(rows: Sequence[Entry], margin: float) -> tuple[float, float]:
 
     A change with which training fails moves a metric a hundred times more than one that helps a little.
     """
-    reaches = [max(finite([abs(end) for end in (*entry.verdict.interval, entry.verdict.effect)]), default=0.0)
+    reaches = [max(finite([abs(end) for end in (*entry.interval, entry.effect)]), default=0.0)
                for entry in rows]  # fmt: skip
-    ends = finite([end for entry in rows for end in (*entry.verdict.interval, entry.verdict.effect)])
+    ends = finite([end for entry in rows for end in (*entry.interval, entry.effect)])
     ends += [0.0, *finite([margin, -margin])]
     most = _REACH * max(statistics.median(reaches), *finite([margin]), 0.0)
     near = [end for end in ends if abs(end) <= most or len(rows) < _FEWEST_TO_CUT]
@@ -80,9 +81,9 @@ def cut(rows: Sequence[Entry], margin: float) -> tuple[float, float]:
 
 
 def _wrapped(entry: Entry) -> str:
-    symbol = OUTCOME_SYMBOLS.get(entry.verdict.outcome, "?")
+    symbol = OUTCOME_SYMBOLS.get(entry.outcome, "")
     lines = textwrap.wrap(entry.label, _LABEL_LETTERS, max_lines=3, placeholder=" …") or [""]
-    return "\n".join([*lines[:-1], f"{lines[-1]} {symbol}"])
+    return "\n".join([*lines[:-1], f"{lines[-1]} {symbol}".rstrip()])
 
 
 def _places(labels: Sequence[str]) -> list[float]:
@@ -137,31 +138,30 @@ def _draw_pairs(drawing: Drawing, entry: Entry, place: float, limits: tuple[floa
 def _draw_row(
     drawing: Drawing, entry: Entry, place: float, limits: tuple[float, float], digits: Digits
 ) -> None:
-    verdict = entry.verdict
-    role, marker = STYLES.get(verdict.outcome, STYLES["undecided"])
-    outside = _within(verdict.effect, limits) != verdict.effect
-    shape = (">" if verdict.effect > 0 else "<") if outside else marker
-    hollow = verdict.outcome == "undecided" and not outside
+    role, marker = STYLES.get(entry.outcome, STYLES["undecided"])
+    outside = _within(entry.effect, limits) != entry.effect
+    shape = (">" if entry.effect > 0 else "<") if outside else marker
+    hollow = entry.outcome in ("undecided", "") and not outside
     (mean,) = drawing.axes.plot(
-        [_within(verdict.effect, limits)], [place], color=light(role), marker=shape, markersize=8.5,
+        [_within(entry.effect, limits)], [place], color=light(role), marker=shape, markersize=8.5,
         markerfacecolor=light("paper") if hollow else light(role),
         markeredgecolor=light(role) if hollow else light("paper"), markeredgewidth=1.6 if hollow else 1.0,
-        linestyle="none", zorder=4 + verdict.has_interval, clip_on=False,
+        linestyle="none", zorder=4 + entry.has_interval, clip_on=False,
     )  # fmt: skip
     pointed = mean
-    if verdict.has_interval:
+    if entry.has_interval:
         drawing.mark(mean, "effect-mean")
         (pointed,) = drawing.axes.plot(
-            [_within(end, limits) for end in verdict.interval], [place, place], color=light(role),
+            [_within(end, limits) for end in entry.interval], [place, place], color=light(role),
             linewidth=2.2, solid_capstyle="butt", marker="|", markersize=9, markeredgewidth=1.8, zorder=4,
         )  # fmt: skip
-    low, high = verdict.interval
-    facts = {"effect": verdict.effect, "lower": low, "upper": high}
-    drawing.mark(pointed, f"mark effect {verdict.outcome}", describe(entry, digits), **facts)
+    low, high = entry.interval
+    facts = {"effect": entry.effect, "lower": low, "upper": high}
+    drawing.mark(pointed, f"mark effect {entry.outcome or 'screened'}", describe(entry, digits), **facts)
     if outside:
-        sign = -1 if verdict.effect > 0 else 1
+        sign = -1 if entry.effect > 0 else 1
         words = drawing.axes.annotate(
-            digits.signed(verdict.effect), (_within(verdict.effect, limits), place), xytext=(sign * 10, 0),
+            digits.signed(entry.effect), (_within(entry.effect, limits), place), xytext=(sign * 10, 0),
             textcoords="offset points", va="center", ha="left" if sign > 0 else "right", fontsize=10.5,
             color=light("ink"), zorder=6,
         )  # fmt: skip
@@ -173,23 +173,22 @@ def _within(value: float, limits: tuple[float, float]) -> float:
 
 
 def describe(entry: Entry, digits: Digits) -> str:
-    """The numbers of a verdict, line by line."""
-    verdict = entry.verdict
-    sure = f"{confidence(verdict.interval_alpha)} interval {digits.span(verdict.interval)}"
+    """The numbers of an entry, line by line."""
+    sure = f"{confidence(entry.alpha)} interval" if entry.outcome else "one standard error:"
     return (
-        f"{entry.label}: {verdict.outcome}\nmean {digits.signed(verdict.effect)} over "
-        f"{count(verdict.pairs, 'pair')}\n{sure if verdict.has_interval else NO_INTERVAL}"
+        f"{entry.label}: {entry.outcome or 'screened'}\nmean {digits.signed(entry.effect)} over "
+        f"{count(entry.pairs, 'pair')}\n"
+        f"{f'{sure} {digits.span(entry.interval)}' if entry.has_interval else NO_INTERVAL}"
     )
 
 
 def _legend(rows: Sequence[Entry], margin: float) -> list[Any]:
     entries = []
     for outcome, (role, marker) in STYLES.items():
-        if any(entry.verdict.outcome == outcome for entry in rows):
-            key = key_line(
-                f"{OUTCOME_SYMBOLS[outcome]} {outcome}", role, linewidth=2.2, marker=marker, markersize=7
-            )
-            if outcome == "undecided":
+        if any(entry.outcome == outcome for entry in rows):
+            words = f"{OUTCOME_SYMBOLS[outcome]} {outcome}" if outcome else "mean, one standard error"
+            key = key_line(words, role, linewidth=2.2, marker=marker, markersize=7)
+            if outcome in ("undecided", ""):
                 key.set_markerfacecolor(light("paper"))
                 key.set_markeredgecolor(light(role))
             entries.append(key)
@@ -201,4 +200,4 @@ def _legend(rows: Sequence[Entry], margin: float) -> list[Any]:
 def _label(rows: Sequence[Entry], digits: Digits) -> str:
     told = "; ".join(describe(entry, digits).replace("\n", ", ") for entry in rows[:3])
     more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-    return f"{count(len(rows), 'verdict')}, one row each. {told}{more}. Arrow keys step through them."
+    return f"{count(len(rows), 'change')}, one row each. {told}{more}. Arrow keys step through them."

@@ -16,6 +16,7 @@ from apoint.report.markup import Markup, element, join, table
 from apoint.report.page import PAGE
 from apoint.report.tables import declared_table, setting
 from apoint.report.words import (
+    NO_INTERVAL,
     OUTCOME_SYMBOLS,
     OUTCOME_WORDS,
     budget_words,
@@ -65,7 +66,7 @@ def improvement_html(folder: str | os.PathLike[str], beside: str | os.PathLike[s
     body = [
         _head(record),
         _checks_section(record, place),
-        _race_section(record),
+        _screen_section(record),
         _recipe_section(record),
         _not_tried_section(record),
         _declaration_section(record),
@@ -123,8 +124,9 @@ def _setting(record: ImprovementRecord) -> Markup:
         f"{metric_name(record.metric)} ({metric_unit(record.metric)}, {'higher' if higher else 'lower'} is "
         "better)" + (f" after {after}" if after else ""),
         "every change is trained with the same seeds as the recipe itself",
+        fields.text(declaration.get("screen_note")),
     ]
-    return element("p", "; ".join(words) + ".", class_="lead")
+    return element("p", "; ".join(filter(None, words)) + ".", class_="lead")
 
 
 def _notices(record: ImprovementRecord) -> list[Markup]:
@@ -134,9 +136,6 @@ def _notices(record: ImprovementRecord) -> list[Markup]:
         found.append(notice("Exploratory, not confirmatory: these seeds were seen before.", *exploratory))
     if record.state in _UNFINISHED:
         found.append(notice(_UNFINISHED[record.state]))
-    if record.unchecked:
-        found.append(notice(f"No time was left to confirm {listed(record.unchecked)}; the race alone counts "
-                            "for nothing here."))  # fmt: skip
     return found
 
 
@@ -150,10 +149,14 @@ def _numbers(record: ImprovementRecord) -> Markup:
             (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
              f"from {count(verdict.pairs, 'pair')} that took no part in the choice"),
         ]  # fmt: skip
-    confirmed = sum(check.verdict.outcome == "better" for check in record.checks)
+    better = sum(check.outcome == "better" for check in record.checks)
     rows += [
-        ("Tried", str(len(record.race)), "changes, raced against the recipe"),
-        ("Won the race", str(len(record.winners)), f"{count(confirmed, 'comparison')} on fresh seeds agreed"),
+        ("Screened", str(len(record.screen)), "changes, against the recipe on the same seeds"),
+        (
+            "On fresh seeds",
+            str(len(record.checks)),
+            f"{count(len(record.checks), 'comparison')}, {better} better",
+        ),
         ("Margin", digits.margin(record.margin), "the smallest difference that matters"),
         ("Cost", *cost_words(record.cost)),
     ]
@@ -169,12 +172,13 @@ def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
         return None
     rows = [[_link(record, entry, place), *_cells(record, entry)] for entry in record.checks]
     lead = (
-        "Whoever wins among many was lucky, too. So each winner is compared with the recipe again, on seeds "
-        "that took no part in the choice; only these numbers count."
+        "The best of many is partly lucky. So it is compared with the recipe again, on seeds that took no "
+        "part in the choice, and the next best on top of it; only these numbers count. The first change that "
+        "is not confirmed ends the search, which holds the chance of any false step at the declared rate."
     )
     body = table("Comparisons on fresh seeds", ("Comparison", "Verdict", "Mean", "Interval", "Pairs"), rows,
                  "wide changes")  # fmt: skip
-    return section("On fresh seeds", lead, _drawn(record, record.checks, "fresh"), body)
+    return section("On fresh seeds", lead, _drawn(record, record.checks, "fresh", record.metric), body)
 
 
 def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
@@ -188,17 +192,33 @@ def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
     return join(entry.label)
 
 
-def _race_section(record: ImprovementRecord) -> Markup:
-    """Every change in the race, drawn and told."""
-    rows = sorted(record.race, key=lambda entry: -entry.verdict.effect if entry.known else float("inf"))
-    looks = fields.wholes(record.declaration.get("looks"))
+def _screen_section(record: ImprovementRecord) -> Markup:
+    """Every change in the screen, drawn and told."""
+    steps = [fields.mapping(each) for each in fields.items(record.declaration.get("screen"))]
+    pairs = listed([fields.whole(step.get("pairs")) for step in steps])
     lead = (
-        f"All changes together, judged at {listed(looks)} pairs by Holm's rule: the chance of any false call "
-        "among them all is the declared one. A winner's mean is flattered here by its having been chosen."
+        f"All changes on the same seeds, the better half going on after {pairs} pairs. This only chooses: "
+        "there is no error rate here, and the best one's mean is flattered by its having been chosen."
+        if steps
+        else "A single change needs no screen: it is compared on fresh seeds at once."
     )
-    told = [[_told(entry), *_cells(record, entry)] for entry in rows]
-    body = table("Every change", ("Change", "Verdict", "Mean", "Interval", "Pairs"), told, "wide changes")
-    return section("The race", lead, _drawn(record, rows, "race"), body)
+    told = [[_told(entry), *_screen_cells(record, entry)] for entry in record.screen]
+    heads = ("Change", "Screen", "Mean", "Standard error", "Pairs")
+    body = table("Every change", heads, told, "wide changes")
+    return section("The screen", lead, _drawn(record, record.screen, "screen", record.screen_metric), body)
+
+
+def _screen_cells(record: ImprovementRecord, entry: Entry) -> list[str]:
+    if not entry.known:
+        return ["not yet", "", "", ""]
+    error = (entry.interval[1] - entry.interval[0]) / 2
+    shown = record.digits.margin(error) if entry.has_interval else NO_INTERVAL
+    return [
+        "dropped" if entry.dropped else "best",
+        record.digits.signed(entry.effect),
+        shown,
+        str(entry.pairs),
+    ]
 
 
 def _told(entry: Entry) -> Markup:
@@ -215,26 +235,24 @@ def _told(entry: Entry) -> Markup:
 
 
 def _cells(record: ImprovementRecord, entry: Entry) -> list[str]:
-    verdict, digits = entry.verdict, record.digits
     if not entry.known:
         return ["not yet", "", "", ""]
-    outcome = verdict.outcome if verdict.outcome in OUTCOME_WORDS else "undecided"
+    outcome = entry.outcome if entry.outcome in OUTCOME_WORDS else "undecided"
     word = f"{OUTCOME_SYMBOLS[outcome]} {OUTCOME_WORDS[outcome]}"
-    return [word, digits.signed(verdict.effect), digits.span(verdict.interval), str(verdict.pairs)]
+    return [word, record.digits.signed(entry.effect), record.digits.span(entry.interval), str(entry.pairs)]
 
 
-def _drawn(record: ImprovementRecord, entries: Sequence[Entry], name: str) -> Markup | None:
+def _drawn(record: ImprovementRecord, entries: Sequence[Entry], name: str, metric: str) -> Markup | None:
     known = [entry for entry in entries if entry.known]
     if not known:
         return None
-    svg = effects(known, record.metric, record.margin, record.digits, name)
-    sure = confidence(min(entry.verdict.interval_alpha for entry in known))
-    most = confidence(max(entry.verdict.interval_alpha for entry in known))
-    of = f"{sure} intervals" if sure == most else f"intervals of {most} to {sure}"
+    svg = effects(known, metric, record.margin, record.digits, name)
+    alphas = [entry.alpha for entry in known if entry.outcome]
+    of = f"{confidence(min(alphas))} intervals, valid over all looks" if alphas else "one standard error"
     caption = (
-        f"{len(known)} of {count(len(entries), 'verdict')} drawn: mean paired differences with {of}, valid "
-        "over all looks; short strokes are single pairs of seeds, no smoothing. What lies beyond the edge is "
-        f"an arrow with its number. The shaded band is the margin. Unit: {metric_unit(record.metric)}."
+        f"{len(known)} of {len(entries)} drawn: mean paired differences with {of}; short strokes are single "
+        "pairs of seeds, no smoothing. What lies beyond the edge is an arrow with its number. The shaded "
+        f"band is the margin. Unit: {metric_unit(metric)}."
     )
     return figure(svg, caption, "single")
 
@@ -265,7 +283,7 @@ def _not_tried_section(record: ImprovementRecord) -> Markup | None:
     rows = [(fields.text(row.get("label")), fields.text(row.get("why"))) for row in listed_rows]
     if not rows:
         return None
-    lead = "These were on the list and did not race."
+    lead = "These were on the list and were not screened."
     return section("Not tried", lead, table("Not tried", ("Change", "Why not"), rows, "wide"))
 
 

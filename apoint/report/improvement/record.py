@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,24 +14,39 @@ from apoint.report import fields
 from apoint.report.fields import Json
 from apoint.report.record import DECLARATION, RESULT, read_if_there
 from apoint.report.verdict_record import VerdictRecord
-from apoint.report.words import Digits, together_words
+from apoint.report.words import Digits, check_words
+
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A verdict with its name: a change in the race, or a comparison on fresh seeds.
+    """A change in the screen, or a comparison on fresh seeds.
 
     Attributes:
         label: How it is called.
-        verdict: What is known of it; without pairs if nothing is.
+        pairs: How many there are; 0 if nothing is known yet.
+        effect: The mean paired difference, positive if the change is better.
+        interval: Of a comparison, the interval of its verdict; of a screened change, one standard error
+            around the mean.
+        outcome: The verdict; empty for a screened change, which has none.
+        alpha: The error rate of the interval; NaN for a screened change.
+        differences: What every pair says, positive if the change is better.
+        dropped: Whether the screen went on without it.
         course: The item of the course behind it; empty if there is none.
         reason: Why it was worth trying.
         changes: The recipe values it sets.
-        comparison: The folder of the comparison on fresh seeds; empty for the race.
+        comparison: The folder of the comparison on fresh seeds; empty for the screen.
     """
 
     label: str
-    verdict: VerdictRecord
+    pairs: int = 0
+    effect: float = math.nan
+    interval: tuple[float, float] = (-math.inf, math.inf)
+    outcome: str = ""
+    alpha: float = math.nan
+    differences: tuple[float, ...] = ()
+    dropped: bool = False
     course: str = ""
     reason: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
@@ -38,15 +54,13 @@ class Entry:
 
     @property
     def known(self) -> bool:
-        """Whether there was a look at it."""
-        return self.verdict.pairs > 0
+        """Whether there are pairs."""
+        return self.pairs > 0
 
     @property
-    def differences(self) -> list[float]:
-        """What every pair says, positive if the change is better."""
-        sign = 1 if self.verdict.higher_is_better else -1
-        pairs = zip(self.verdict.baseline, self.verdict.candidate, strict=False)
-        return [sign * (second - first) for first, second in pairs]
+    def has_interval(self) -> bool:
+        """Whether the interval has two ends yet."""
+        return all(map(math.isfinite, self.interval))
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ class ImprovementRecord:
         kept: The labels of the changes that were kept.
         difference: What they set: path, base's value, improved value.
         verdict: On improved against base; None if nothing helped.
-        race: Every change that was tried, in the order tried.
+        screen: Every change that was screened, the best first; before the first step, as declared.
         checks: The comparisons on fresh seeds.
         improved: The text of the improved recipe; empty if it was not written.
     """
@@ -71,9 +85,8 @@ class ImprovementRecord:
     difference: tuple[tuple[str, Any, Any], ...]
     verdict: VerdictRecord | None
     declaration: Json
-    race: tuple[Entry, ...]
+    screen: tuple[Entry, ...]
     checks: tuple[Entry, ...]
-    unchecked: tuple[str, ...]
     cost: Json
     fleet: str
     reproduce: str
@@ -87,7 +100,11 @@ class ImprovementRecord:
             folder: `<runs root>/improvements/<name>-<id>`.
         """
         place = Path(folder)
-        result, stored = read_if_there(place / RESULT), read_if_there(place / DECLARATION)
+        result, stored = (read_if_there(place / name, SCHEMA_VERSION) for name in (RESULT, DECLARATION))
+        if 1 in (result.get("schema_version"), stored.get("schema_version")):
+            raise UsageError(
+                f"{place} was written by an earlier apoint, which searched in another way; run improve again"
+            )
         if not result and not stored:
             raise UsageError(
                 f"there is no improvement folder at {place}; they lie in `improvements` under the runs root"
@@ -103,9 +120,8 @@ class ImprovementRecord:
             difference=_difference(fields.mapping(result.get("changes")), declaration),
             verdict=VerdictRecord.from_dict(verdict, declaration) if verdict else None,
             declaration=declaration,
-            race=_race(result, declaration),
+            screen=tuple(map(_screened, _rows(result, "screen") or _rows(declaration, "candidates"))),
             checks=tuple(_check(fields.mapping(each), declaration) for each in _rows(result, "checks")),
-            unchecked=tuple(filter(None, fields.texts(result.get("unchecked")))),
             cost=fields.mapping(result.get("cost")),
             fleet=fields.text(result.get("fleet")),
             reproduce=fields.text(result.get("reproduce")),
@@ -118,21 +134,22 @@ class ImprovementRecord:
         return fields.text(self.declaration.get("metric"))
 
     @property
-    def margin(self) -> float:
-        """The smallest difference that matters; NaN if it is not known yet."""
-        return fields.number(self.declaration.get("margin"))
+    def screen_metric(self) -> str:
+        """The number that the screen chooses by."""
+        return fields.text(self.declaration.get("screen_metric")) or self.metric
 
     @property
-    def winners(self) -> list[Entry]:
-        """The changes that won the race."""
-        return [entry for entry in self.race if entry.verdict.outcome == "better"]
+    def margin(self) -> float:
+        """The smallest difference that matters: declared, or that of the last check; NaN if none is known."""
+        declared = fields.number(self.declaration.get("margin"))
+        return self.verdict.margin if math.isnan(declared) and self.verdict is not None else declared
 
     @property
     def digits(self) -> Digits:
         """How many digits numbers in the metric's unit have, on the whole page."""
-        shown = [*self.race, *self.checks]
-        halves = [(entry.verdict.interval[1] - entry.verdict.interval[0]) / 2 for entry in shown]
-        scores = [score for entry in shown for score in entry.verdict.baseline]
+        shown = [*self.screen, *self.checks]
+        halves = [(entry.interval[1] - entry.interval[0]) / 2 for entry in shown]
+        scores = list(self.verdict.baseline) if self.verdict is not None else []
         return Digits.for_spread([self.margin] if self.margin > 0 else halves, scores)
 
 
@@ -140,32 +157,35 @@ def _rows(result: Json, name: str) -> list[Json]:
     return [fields.mapping(each) for each in fields.items(result.get(name))]
 
 
-def _race(result: Json, declaration: Json) -> tuple[Entry, ...]:
-    """The changes as raced; before the first look, as declared."""
-    rows = _rows(result, "race") or _rows(declaration, "candidates")
-    return tuple(
-        Entry(
-            label=fields.text(row.get("label")),
-            verdict=VerdictRecord.from_dict(fields.mapping(row.get("verdict")), declaration),
-            course=fields.text(row.get("course")),
-            reason=fields.text(row.get("reason")),
-            changes=tuple(fields.mapping(row.get("changes")).items()),
-        )
-        for row in rows
+def _screened(row: Json) -> Entry:
+    effect, error = (fields.number(row.get(name)) for name in ("effect", "standard_error"))
+    interval = (effect - error, effect + error)
+    return Entry(
+        label=fields.text(row.get("label")),
+        pairs=fields.whole(row.get("pairs")),
+        effect=effect,
+        interval=interval if all(map(math.isfinite, interval)) else (-math.inf, math.inf),
+        differences=fields.numbers(row.get("differences")),
+        dropped=row.get("dropped") is True,
+        course=fields.text(row.get("course")),
+        reason=fields.text(row.get("reason")),
+        changes=tuple(fields.mapping(row.get("changes")).items()),
     )
 
 
 def _check(row: Json, declaration: Json) -> Entry:
     labels = [label for label in fields.texts(row.get("labels")) if label]
-    together = together_words(labels)
-    named = {
-        "confirmation": together,
-        "combination": f"{together}, against {labels[0]} alone" if labels else "",
-        "result": f"{together}, against the base",
-    }
+    verdict = VerdictRecord.from_dict(fields.mapping(row.get("verdict")), declaration)
+    sign = 1 if verdict.higher_is_better else -1
+    pairs = zip(verdict.baseline, verdict.candidate, strict=False)
     return Entry(
-        label=named.get(fields.text(row.get("stage")), together),
-        verdict=VerdictRecord.from_dict(fields.mapping(row.get("verdict")), declaration),
+        label=check_words(fields.text(row.get("stage")), labels),
+        pairs=verdict.pairs,
+        effect=verdict.effect,
+        interval=verdict.interval,
+        outcome=verdict.outcome,
+        alpha=verdict.interval_alpha,
+        differences=tuple(sign * (second - first) for first, second in pairs),
         comparison=fields.text(row.get("comparison")),
     )
 
