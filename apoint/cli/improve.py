@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
+from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options, last_option
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
 from apoint.cli.writing import force_option
@@ -32,6 +32,7 @@ WIDTHS = (6, 10, 11, 24, 5)  # item, verdict, effect, interval, pairs
 )
 @click.option("--only-mine", is_flag=True, help="Try your own candidates and not the curated list.")
 @click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@last_option
 @click.option(
     "--margin",
     type=float,
@@ -164,7 +165,7 @@ def _show_plan(search: Improver, as_json: bool) -> None:
         return
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
     say(f"folder       {search.folder}")
-    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"metric       {plan.number}, {'higher' if plan.higher_is_better else 'lower'} is better")
     say(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
     say(f"looks        {', '.join(map(str, plan.looks))} pairs; error rate {plan.alpha:g} over all")
     say(f"margin       {margin}")

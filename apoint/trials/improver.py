@@ -43,6 +43,7 @@ from apoint.trials.race import (
 )
 from apoint.trials.record import RESULT
 from apoint.verdict import Verdict
+from apoint.verdict.card import as_subject
 
 IMPROVED = "improved.yaml"
 UNFINISHED = "the search has not come to its end; what is decided so far holds"
@@ -180,7 +181,7 @@ class Improver:
         begun = time.monotonic()
         ended = self.fleet.train(tasks)
         outcomes = [
-            outcome_of(each, self._metric([name] if name != BASELINE else []))
+            outcome_of(each, self._metric([name] if name != BASELINE else []), self.declared.last)
             for (name, _), each in zip(wanted, ended, strict=True)
         ]
         self._count(sum(not outcome.cached for outcome in outcomes), begun)
@@ -309,6 +310,7 @@ class Improver:
             cap=plan.cap,
             arms=arm_facts(arms),
             time_budget=seconds,
+            last=plan.last,
         )
 
     def _name(self, stage: str, labels: Sequence[str]) -> str:
@@ -324,7 +326,8 @@ class Improver:
             f"--change {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changes.items()
         )
         rules = (
-            f"--first-seed {plan.first_seed + FRESH_SEEDS[stage]} --looks {','.join(map(str, plan.looks))}"
+            f"--metric {plan.metric} --last {plan.last} --first-seed {plan.first_seed + FRESH_SEEDS[stage]} "
+            f"--looks {','.join(map(str, plan.looks))}"
         )
         return f"apoint compare {shlex.quote(self.document.name)} {written} {rules} --margin {plan.margin!r}"
 
@@ -406,7 +409,8 @@ class Improver:
 
     def _told(self, verdict: Verdict) -> str:
         lower, upper = verdict.interval
-        return f"{verdict.metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        metric = as_subject(verdict.metric, verdict.last)
+        return f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from apoint.errors import DivergedError, StorageError, UsageError
 from apoint.store.sealed import read_sealed
 from apoint.trials.budget import FEWEST_PAIRS
 from apoint.trials.comparison import told
-from apoint.trials.outcome import Outcome
+from apoint.trials.outcome import Outcome, resolution
 from apoint.verdict import Verdict, decide_arms
+from apoint.verdict.card import metric_words
 from apoint.verdict.decision import default_margin
 from apoint.verdict.pairs import Pairs
 
@@ -125,6 +126,7 @@ class Declared:
         candidates: What is tried, in order.
         not_tried: What is not, and why.
         exploratory: Why this is not confirmatory; empty if it is.
+        last: Of how many of its last evaluations a replica's number is the mean.
         created: When this was declared.
     """
 
@@ -147,7 +149,13 @@ class Declared:
     candidates: tuple[dict[str, Any], ...]
     not_tried: tuple[dict[str, str], ...] = ()
     exploratory: tuple[str, ...] = ()
+    last: int = 1
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def number(self) -> str:
+        """What a replica's number is: the metric, or its mean over the last evaluations."""
+        return metric_words(self.metric, self.last)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -162,7 +170,7 @@ def read_declared(folder: Path) -> Declared | None:
     if not path.exists():
         return None
     try:
-        values = read_sealed(path)
+        values = {"last": 1, **read_sealed(path)}  # the first declarations did not have it
         known: dict[str, Any] = {each.name: values[each.name] for each in fields(Declared)}
     except (ValueError, KeyError, TypeError):
         raise StorageError(
@@ -301,14 +309,13 @@ class Race:
             Pairs(values, values, self.rules.higher_is_better, self.cap, self._resolution())
         )
         self.say(
-            f"the smallest difference that matters is taken to be {self.margin:.3g} in {self.rules.metric}: "
-            f"{note or PILOT_RULE.format(pairs)}"
+            f"the smallest difference that matters is taken to be {self.margin:.3g} in "
+            f"{self.rules.number}: {note or PILOT_RULE.format(pairs)}"
         )
         self.keep(self)
 
     def _resolution(self) -> float | None:
-        """The step of the metric: one example, if it is a share of them; else found from the numbers."""
-        return 1 / self.test_size if self.rules.metric.endswith("accuracy") else None
+        return resolution(self.rules.metric, self.rules.last, self.test_size)
 
     def _look(self, pairs: int) -> None:
         """Judge all candidates together on what is known, and keep it."""
@@ -327,7 +334,7 @@ class Race:
     def _verdicts(self) -> dict[str, Verdict]:
         assert self.margin is not None
         rules, first = self.rules, self.rules.first_seed
-        return decide_arms(
+        verdicts = decide_arms(
             self.baseline.values,
             {name: self._judged(lane.values) for name, lane in self.lanes.items()},
             self.margin,
@@ -340,6 +347,7 @@ class Race:
             resolution=self._resolution(),
             exploratory=rules.exploratory,
         )
+        return {name: replace(verdict, last=rules.last) for name, verdict in verdicts.items()}
 
     def _judged(self, values: list[float]) -> list[float]:
         """A candidate's numbers; if it failed with every seed and no cap is known, the worst there are."""
