@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from apoint.verdict import Verdict
 
 EXPECTATIONS = ("better", "equivalent", "worse", "not-worse")
+last_option = click.option(
+    "--last",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Compare the mean of the metric over so many of the last evaluations.",
+)
 
 
 def fleet_options(command: Any) -> Any:
@@ -56,6 +63,7 @@ def fleet_options(command: Any) -> Any:
 @click.argument("others", nargs=-1)
 @click.option("--change", "changes", multiple=True, help="key=value for the candidate; may be repeated.")
 @click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@last_option
 @click.option(
     "--margin",
     type=float,
@@ -235,7 +243,7 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     looks = ", ".join(map(str, plan.looks)) if plan.looks else f"after every pair, up to {plan.max_pairs}"
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
     say(f"folder       {comparison.folder}")
-    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"metric       {plan.number}, {'higher' if plan.higher_is_better else 'lower'} is better")
     say(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
     say(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
     say(f"margin       {margin}")

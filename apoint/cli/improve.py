@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options
+from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options, last_option
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
 from apoint.cli.writing import force_option
@@ -33,6 +33,7 @@ CHECKED = {"verdict": 11, "effect": 11, "interval": 24, "pairs": 0}
 )
 @click.option("--only-mine", is_flag=True, help="Try your own candidates and not the curated list.")
 @click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@last_option
 @click.option(
     "--margin",
     type=float,
@@ -165,7 +166,7 @@ def _show_plan(search: Improver, as_json: bool) -> None:
         return
     margin = f"{plan.margin:g}" if plan.margin is not None else plan.margin_rule
     say(f"folder       {search.folder}")
-    say(f"metric       {plan.metric}, {'higher' if plan.higher_is_better else 'lower'} is better")
+    say(f"metric       {plan.number}, {'higher' if plan.higher_is_better else 'lower'} is better")
     say(f"training     {', '.join(f'{value:g} {unit}' for unit, value in plan.budget.items())}")
     say(f"screen       {_screen_words(search)}")
     say(f"choice       {plan.screen_note}")

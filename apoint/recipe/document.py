@@ -62,7 +62,7 @@ class Document:
                 raise UsageError(
                     f"override {key!r} has an empty part; write a path such as optimizer.lr=3e-4"
                 )
-            changed._put(place, value, key)
+            changed._put(place, copy.deepcopy(value), key)  # what changes inside it stays in this copy
             stale = [known for known in changed.origins if known[: len(place)] == place]
             for known in stale:
                 del changed.origins[known]

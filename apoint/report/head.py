@@ -44,13 +44,13 @@ def sentence(record: ComparisonRecord) -> str:
     if record.sentence:
         return as_headline(record.sentence, verdict.metric)
     if not verdict.looks and not verdict.pairs:
-        return f"No verdict yet: no look at the {metric_name(verdict.metric)} was made so far."
+        return f"No verdict yet: no look at the {metric_name(verdict.number)} was made so far."
     digits = digits_of(record)
     word = OUTCOME_WORDS.get(verdict.outcome, "Undecided")
     return (
-        f"{word} after {count(verdict.pairs, 'pair')}: the candidate's {metric_name(verdict.metric)} differs "
-        f"by {digits.signed(verdict.effect)} ({digits.span(verdict.interval)}; positive means the candidate "
-        "is better)."
+        f"{word} after {count(verdict.pairs, 'pair')}: the candidate's {metric_name(verdict.subject)} "
+        f"differs by {digits.signed(verdict.effect)} ({digits.span(verdict.interval)}; positive means the "
+        "candidate is better)."
     )
 
 
@@ -82,7 +82,7 @@ def _setting(record: ComparisonRecord) -> Markup:
     recipes = " against ".join(filter(None, names))
     parts = [
         f"Recipe {recipes}" if recipes else "",
-        f"{metric_name(verdict.metric)} ({metric_unit(verdict.metric)}, "
+        f"{metric_name(verdict.number)} ({metric_unit(verdict.metric)}, "
         f"{'higher' if verdict.higher_is_better else 'lower'} is better)"
         + (f" after {after}" if after else ""),
         "both arms of a pair share their seed",

@@ -12,7 +12,7 @@ from apoint.report import fields
 from apoint.report.markup import Markup, element, join, table
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
-from apoint.report.verdict_record import VerdictRecord
+from apoint.report.verdict_record import VerdictRecord, declared_number
 from apoint.report.words import (
     NO_INTERVAL,
     Digits,
@@ -181,7 +181,7 @@ def _declared(declaration: fields.Json, digits: Digits) -> list[Row]:
     budget = budget_words(fields.mapping(declaration.get("budget")))
     looks = fields.wholes(declaration.get("looks"))
     anytime = declaration.get("anytime") is True
-    metric = metric_name(fields.text(declaration.get("metric")))
+    metric = metric_name(declared_number(declaration))
     higher = declaration.get("higher_is_better") is not False
     alpha = fields.number(declaration.get("alpha"))
     cap = fields.mapping(declaration.get("cap"))

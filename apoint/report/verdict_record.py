@@ -8,6 +8,7 @@ from typing import Any
 
 from apoint.report import fields
 from apoint.report.fields import Json
+from apoint.verdict.card import as_subject, metric_words
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,17 @@ class VerdictRecord:
     exploratory: tuple[str, ...]
     notes: tuple[str, ...]
     interval_alpha: float
+    last: int
+
+    @property
+    def number(self) -> str:
+        """What a replica's number is: the metric, or its mean over the last evaluations."""
+        return metric_words(self.metric, self.last)
+
+    @property
+    def subject(self) -> str:
+        """The same as the subject of a sentence."""
+        return as_subject(self.metric, self.last)
 
     @property
     def has_interval(self) -> bool:
@@ -141,9 +153,20 @@ def _known(content: Json, declaration: Json, looks: tuple[LookRecord, ...]) -> d
         "interval_alpha": own_alpha,
         "higher_is_better": either.get("higher_is_better") is not False,
         "metric": fields.text(content.get("metric")) or fields.text(declaration.get("metric")),
+        "last": _evaluations(either),
         "planned_looks": () if anytime else planned,
         "anytime": anytime,
     }
+
+
+def _evaluations(content: Json) -> int:
+    """Of how many evaluations a replica's number is the mean; 1 where that was not written down."""
+    return max(1, fields.whole(content.get("last"), 1))
+
+
+def declared_number(declaration: Json) -> str:
+    """What a replica's number was declared to be."""
+    return metric_words(fields.text(declaration.get("metric")), _evaluations(declaration))
 
 
 def _companions(content: Json) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 from apoint.errors import DamagedError, StorageError, UnknownNameError
@@ -196,11 +197,12 @@ class Run:
     def _seal_problems(self, seal: Seal | None) -> list[str]:
         return seals.problems(self.folder, seal) if seal else []
 
-    def result(self, metric: str) -> float:
+    def result(self, metric: str, last: int = 1) -> float:
         """The metric of a finished run at its last step: the only number of a run that is evidence.
 
         Args:
             metric: Its surface name, such as `test_accuracy`.
+            last: Of how many evaluations to take the mean; the last step's is one of them.
         """
         seal = self.seal
         if seal is None or seal.state != "finished":
@@ -208,7 +210,24 @@ class Run:
                 f"{shown(self.folder)} is {self.state}; only a finished, sealed run has a result"
             )
         self.check()
-        return seal.value(metric)
+        value = seal.value(metric)
+        return value if last == 1 else fmean(self._last_values(metric, last, seal))
+
+    def _last_values(self, metric: str, last: int, seal: Seal) -> list[float]:
+        """What the last evaluations gave; the sealed value must be the last of them."""
+        split, _, name = metric.partition("_")
+        steps, values = self.metrics.series(name, split)
+        if steps[-1] != seal.step or repr(values[-1]) != repr(seal.value(metric)):  # NaN equals NaN
+            raise StorageError(
+                f"{shown(self.folder)} has {metric} {values[-1]:g} at step {steps[-1]} in {layout.METRICS} "
+                f"and {seal.value(metric):g} at step {seal.step} in {layout.SEAL}; move the folder away"
+            )
+        if not 1 <= last <= len(values):
+            raise StorageError(
+                f"{shown(self.folder)} has {len(values)} evaluations of {metric}; a mean of the last {last} "
+                f"cannot be taken, one of 1 to {len(values)} can"
+            )
+        return values[-last:]
 
     @property
     def metrics(self) -> Metrics:

@@ -96,6 +96,16 @@ def check_comparable(baseline: Arm, candidate: Arm, metric: str) -> None:
         )
 
 
+def check_averaged(arms: Sequence[Arm], metric: str) -> None:
+    """Refuse a metric of averaged weights where a recipe does not average its weights."""
+    lacking = [arm.name for arm in arms if arm.recipe.average is None]
+    if lacking and "_average_" in metric:
+        raise UsageError(
+            f"{metric} is measured on averaged weights, and there is no average in {' and '.join(lacking)}; "
+            f"set average.decay=0.99 or the like there, or choose {metric.replace('average_', '')}"
+        )
+
+
 def _told(spec: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in spec.items() if key != "name")
     return f"{spec['name']}({settings})" if settings else str(spec["name"])

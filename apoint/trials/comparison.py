@@ -29,10 +29,11 @@ from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError, UsageError
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
-from apoint.trials.arms import Arm, Source, check_comparable, make_arm
+from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
-from apoint.trials.outcome import outcome_of, refuse_failing
+from apoint.trials.evaluations import check_arms, check_last
+from apoint.trials.outcome import outcome_of, refuse_failing, resolution
 from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
 from apoint.verdict.decision import default_margin
@@ -51,6 +52,7 @@ class Rules:
 
     Attributes:
         metric: The number compared; by default the usual test metric of the task.
+        last: The number of a replica is the mean of the metric over so many of its last evaluations.
         margin: The smallest difference that matters; by default half the baseline's spread over seeds.
         alpha: The error rate over all looks.
         looks: The numbers of pairs at which to look.
@@ -62,6 +64,7 @@ class Rules:
     """
 
     metric: str | None = None
+    last: int = 1
     margin: float | None = None
     alpha: float = 0.05
     looks: Sequence[int] | None = None
@@ -72,6 +75,7 @@ class Rules:
     vary: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        check_last(self.last)
         if self.margin is not None and (isinstance(self.margin, bool) or not self.margin > 0):
             raise UsageError(
                 f"the margin is the smallest difference that matters and must be above 0, got {self.margin:g}"
@@ -194,13 +198,12 @@ class Comparison:
         pairs = Pairs(values, values, plan.higher_is_better, plan.cap["value"], self._resolution())
         margin, note = default_margin(pairs)
         self.say(
-            f"the smallest difference that matters is taken to be about {margin:.3g} in {plan.metric}: "
+            f"the smallest difference that matters is taken to be about {margin:.3g} in {plan.number}: "
             f"{note or plan.margin_rule}"
         )
 
     def _resolution(self) -> float | None:
-        """The step of the metric: one example, if it is a share of them; else found from the numbers."""
-        return 1 / self.test_size if self.declaration.metric.endswith("accuracy") else None
+        return resolution(self.declaration.metric, self.declaration.last, self.test_size)
 
     def _train(self, pairs: int) -> None:
         """See to it that the first `pairs` seeds of both arms are trained, and note what they gave."""
@@ -217,7 +220,8 @@ class Comparison:
         kept.runs.append(outcome.folder.name)
         kept.states.append(outcome.state)
         kept.reasons.append(outcome.reason)
-        kept.values.append(outcome_of(outcome, kept.arm.metric or self.declaration.metric).value)
+        metric = kept.arm.metric or self.declaration.metric
+        kept.values.append(outcome_of(outcome, metric, self.declaration.last).value)
         kept.core_seconds += outcome.seconds
         kept.from_cache += outcome.cached
 
@@ -240,7 +244,7 @@ class Comparison:
             exploratory=tuple(self.exploratory),
         )
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
-        self.verdict = replace(verdict, failure_reasons=tuple(reasons))
+        self.verdict = replace(verdict, failure_reasons=tuple(reasons), last=plan.last)
         self._keep("running")
         if self.verdict.outcome == "undecided":
             self.say(f"after {pairs} pairs: {told(self.verdict)}; going on")
@@ -344,7 +348,8 @@ def prepare(
     )
     with fleet.keeping():
         data = load_data(arms[0].recipe, rules.first_seed, options.data_root, arms[0].document.folder)
-    wanted = declare(arms, rules, data)
+        wanted = declare(arms, rules, data)
+        check_arms(arms, rules.last, rules.first_seed, options)
     folder, declaration, exploratory = declarations.place(options.root, _name(arms, changes), arms, wanted)
     comparison = Comparison(
         arms,
@@ -365,8 +370,8 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
     """The rules of a comparison with every default found from the recipes and their data."""
     baseline, candidate = arms
     metric = rules.metric or trivial.default_metric(data)
-    averages = baseline.recipe.average is not None and candidate.recipe.average is not None
-    trivial.check_metric(metric, trivial.known_metrics(data, averages))
+    check_averaged(arms, metric)
+    trivial.check_metric(metric, trivial.known_metrics(data, baseline.recipe.average is not None))
     check_comparable(baseline, candidate, metric)
     looks, most = _plan(rules)
     return Declaration(
@@ -387,6 +392,7 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
         },
         arms=declarations.arm_facts(arms),
         time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
+        last=rules.last,
     )
 
 
@@ -465,8 +471,8 @@ def compare(
         watch: Called with where the fleet stands.
         report: Whether to draw `report.html` in the comparison's folder.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
-        **settings: Of `Rules` (metric, margin, alpha, looks, anytime, max_pairs, first_seed, budget, vary),
-            of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
+        **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
+            vary), of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)
     with custom.allowing_code(allow_code):

@@ -20,6 +20,7 @@ from apoint.store import storage_errors
 from apoint.store.reader import exists
 from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials.arms import Arm, identity
+from apoint.verdict.card import metric_words
 
 SCHEMA_VERSION = 1
 FILE = "declaration.json"
@@ -28,6 +29,7 @@ _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
     "vary", "cap",
 )  # fmt: skip
+_ADDED = ("last",)  # what declarations did not have in the beginning; they mean its default
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Declaration:
         cap: What a failed replica counts as, and the rule it comes from.
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
+        last: Of how many of its last evaluations a replica's number is the mean.
         created: When this was declared.
     """
 
@@ -66,6 +69,7 @@ class Declaration:
     cap: dict[str, Any]
     arms: tuple[dict[str, Any], ...]
     time_budget: float | None = None
+    last: int = 1
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,6 +77,11 @@ class Declaration:
         values = asdict(self)
         lists = {name: list(values[name]) for name in ("looks", "vary", "arms")}
         return {"schema_version": SCHEMA_VERSION, **values, **lists}
+
+    @property
+    def number(self) -> str:
+        """What a replica's number is: the metric, or its mean over the last evaluations."""
+        return metric_words(self.metric, self.last)
 
     def changed_from(self, earlier: Declaration) -> list[str]:
         """In what this departs from an earlier declaration of the same question, in words."""
@@ -85,7 +94,9 @@ class Declaration:
         ]
 
     def rule(self, name: str) -> Any:
-        """A rule as it is compared: where there is no margin, the rule that it follows from."""
+        """A rule as it is compared: the metric with its evaluations; for no margin, what it follows from."""
+        if name == "metric":
+            return self.number
         return self.margin_rule if name == "margin" and self.margin is None else getattr(self, name)
 
 
@@ -132,7 +143,7 @@ def read_declaration(folder: Path) -> Declaration | None:
         values = read_sealed(path)
         version = values.pop("schema_version")
         known = {each.name for each in fields(Declaration)}
-        if version != SCHEMA_VERSION or set(values) != known:
+        if version != SCHEMA_VERSION or {*values, *_ADDED} != known:
             raise UsageError(f"{path} was written by another version of apoint; move the folder away")
         for name in ("looks", "vary", "arms"):
             values[name] = tuple(values[name])

@@ -20,18 +20,20 @@ from apoint.data import Data
 from apoint.engine import Options, custom
 from apoint.engine.fleet import Fleet, FleetMoment, Task
 from apoint.engine.measure import larger_is_better
-from apoint.engine.replica import assemble, borrowed_randomness, load_data, rehearse
+from apoint.engine.replica import borrowed_randomness, load_data, rehearse
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
 from apoint.trials import trivial
-from apoint.trials.arms import Arm, Source, check_comparable, make_arm
+from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
 from apoint.trials.comparison import MARGIN_RULE, Rules, split_settings
+from apoint.trials.evaluations import assembled, check_evaluations
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
 from apoint.trials.record import read_result
 from apoint.trials.search import BASELINE, DECLARATION, Declared, read_declared
 from apoint.trials.search_plan import EFFECTS, choose_plan
+from apoint.verdict.card import metric_words
 
 SCREEN_SHARE = 0.2  # of the training examples, held out to choose by where there is no validation data
 SAMPLE_SEEDS = 9_000_000  # what the fleet's prediction is asked for: nothing from a cache
@@ -58,7 +60,7 @@ def prepare_improvement(
         budget: The time there is, such as `20m` or `1h`.
         candidates: The user's own: text such as `optimizer.lr=3e-3`, or mappings; screened first.
         only_mine: Whether to leave the curated list out.
-        rules: Metric, margin, error rate, first seed, and what seeds vary.
+        rules: Metric and its evaluations, margin, error rate, first seed, and what seeds vary.
         options: Where runs and data are, and the like; see `apoint.engine.Options`.
         shared: Dotted paths and new values for the base itself.
         reproduce: The command that asks for this.
@@ -81,9 +83,9 @@ def prepare_improvement(
         data = load_data(base.recipe, rules.first_seed, options.data_root, base.document.folder)
         metric = _metric(rules, base, data)
         proposed = propose(base.document, situation(base.recipe, data), own, curated=not only_mine)
-        entries, not_tried = _fitting(base, proposed, metric, rules.first_seed, options)
+        rules = replace(rules, metric=metric)
+        entries, not_tried = _fitting(base, proposed, rules, options)
         choice = _choice(base, metric, data, rules.first_seed, options)
-    rules = replace(rules, metric=metric)
     declared, folder = _declare(base, entries, not_tried, rules, limit, data, choice, trainer, options.root)
     chosen = {each["label"]: entries[each["label"]] for each in declared.candidates}
     size = len(data.splits[metric.partition("_")[0]])
@@ -92,8 +94,9 @@ def prepare_improvement(
 
 
 def _metric(rules: Rules, base: Arm, data: Data) -> str:
-    known = trivial.known_metrics(data, base.recipe.average is not None)
-    return trivial.check_metric(rules.metric or trivial.default_metric(data), known)
+    metric = rules.metric or trivial.default_metric(data)
+    check_averaged([base], metric)
+    return trivial.check_metric(metric, trivial.known_metrics(data, base.recipe.average is not None))
 
 
 @dataclass(frozen=True)
@@ -135,20 +138,23 @@ def _fleet_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(
-    base: Arm, proposed: Sequence[Candidate], metric: str, seed: int, options: Options
+    base: Arm, proposed: Sequence[Candidate], rules: Rules, options: Options
 ) -> tuple[dict[str, tuple[Candidate, Arm]], list[dict[str, str]]]:
     """The candidates that can be trained and compared, each with its arm; and the others, with why not."""
 
     def try_out(arm: Arm) -> None:
         with borrowed_randomness(0):
-            rehearse(assemble(arm.recipe, seed, data_root=options.data_root, folder=arm.document.folder))
+            replica = assembled(arm, rules.first_seed, options)
+            check_evaluations(replica, rules.last, arm.name)
+            rehearse(replica)
 
+    assert rules.metric is not None
     entries, others = {}, []
     try_out(base)  # what is wrong with the recipe itself is said of it, not of every candidate
     for candidate in proposed:
         arm = make_arm(candidate.label, base.document, candidate.changes)
         try:
-            check_comparable(base, arm, metric)
+            check_comparable(base, arm, rules.metric)
             try_out(arm)
         except UsageError as error:
             if candidate.own:
@@ -176,7 +182,8 @@ def _declare(
     assert rules.metric is not None
     arms = [arm for _, arm in entries.values()]
     asked = [base.recipe.fingerprint, *(arm.recipe.fingerprint for arm in arms)]
-    text = json.dumps([asked, rules.metric, rules.margin, rules.alpha, rules.first_seed, limit])
+    number = metric_words(rules.metric, rules.last)
+    text = json.dumps([asked, number, rules.margin, rules.alpha, rules.first_seed, limit])
     identifier = hashlib.sha256(text.encode()).hexdigest()[:8]
     folder = root / "improvements" / f"{base.recipe.name}-{identifier}"
     kept = read_declared(folder)
@@ -212,6 +219,7 @@ def _declare(
         candidates=tuple({**each.to_dict(), "fingerprint": arm.recipe.fingerprint} for each, arm in chosen),
         not_tried=(*not_tried, *too_many),
         exploratory=_searched_before(folder, base.recipe.fingerprint, rules.first_seed),
+        last=rules.last,
     ), folder
 
 
@@ -259,7 +267,7 @@ def improve(
         watch: Called with where the fleet stands.
         report: Whether to draw the search's report and one of each comparison on fresh seeds.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
-        **settings: Of `Rules` (metric, margin, alpha, first_seed, vary), of `apoint.engine.Options`
+        **settings: Of `Rules` (metric, last, margin, alpha, first_seed, vary), of `apoint.engine.Options`
             (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)

@@ -42,6 +42,7 @@ from apoint.trials.record import RESULT
 from apoint.trials.screening import Screen
 from apoint.trials.search import BASELINE, DECLARATION, FRESH_SEEDS, SCHEMA_VERSION, Declared
 from apoint.verdict import Verdict
+from apoint.verdict.card import as_subject
 
 IMPROVED = "improved.yaml"
 UNFINISHED = "the search has not come to its end; what is confirmed so far holds"
@@ -188,7 +189,8 @@ class Improver:
         begun = time.monotonic()
         ended = self.fleet.train(tasks)
         outcomes = [
-            outcome_of(each, arms[name].metric) for (name, _), each in zip(wanted, ended, strict=True)
+            outcome_of(each, arms[name].metric, self.declared.last)
+            for (name, _), each in zip(wanted, ended, strict=True)
         ]
         self._count(sum(not outcome.cached for outcome in outcomes), begun)
         return outcomes
@@ -318,6 +320,7 @@ class Improver:
             cap=plan.cap,
             arms=arm_facts(arms),
             time_budget=seconds,
+            last=plan.last,
         )
 
     def _first_seed(self, stage: str) -> int:
@@ -337,7 +340,10 @@ class Improver:
         written = " ".join(
             f"--change {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changes.items()
         )
-        rules = f"--first-seed {self._first_seed(stage)} --looks {','.join(map(str, plan.looks))}"
+        rules = (
+            f"--metric {plan.metric} --last {plan.last} --first-seed {self._first_seed(stage)} "
+            f"--looks {','.join(map(str, plan.looks))}"
+        )
         margin = f" --margin {plan.margin!r}" if plan.margin is not None else ""
         return f"apoint compare {shlex.quote(self.document.name)} {written} {rules}{margin}"
 
@@ -416,7 +422,8 @@ class Improver:
 
     def _told(self, verdict: Verdict) -> str:
         lower, upper = verdict.interval
-        return f"{verdict.metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        metric = as_subject(verdict.metric, verdict.last)
+        return f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""

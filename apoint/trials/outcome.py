@@ -23,9 +23,15 @@ class Outcome:
     cached: bool = False
 
 
-def outcome_of(ended: Ended, metric: str) -> Outcome:
-    """The outcome of a replica that a fleet trained: the metric at its last step, as it is sealed."""
-    value = Run(ended.folder).result(metric) if ended.state == "finished" else math.nan
+def outcome_of(ended: Ended, metric: str, last: int) -> Outcome:
+    """The outcome of a replica that a fleet trained, as it is sealed.
+
+    Args:
+        ended: The replica.
+        metric: What its number is, such as `test_accuracy`.
+        last: Of how many evaluations, up to the last step's, the number is the mean.
+    """
+    value = Run(ended.folder).result(metric, last) if ended.state == "finished" else math.nan
     return Outcome(value, ended.state, ended.reason, ended.folder.name, ended.seconds, ended.cached)
 
 
@@ -38,3 +44,14 @@ def refuse_failing(first_seed: int, states: Sequence[str], reasons: Sequence[str
             f"{first_seed + failed[0]}: {reasons[failed[0]]}); fix the baseline first, or say with --margin "
             "which difference matters and go on all the same"
         )
+
+
+def resolution(metric: str, last: int, num_examples: int) -> float | None:
+    """The step of a replica's number: one example in one evaluation, if the metric is a share of examples.
+
+    Args:
+        metric: What the number is.
+        last: Of how many evaluations it is the mean.
+        num_examples: On how many examples each was made.
+    """
+    return 1 / (last * num_examples) if metric.endswith("accuracy") else None

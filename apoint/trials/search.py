@@ -10,6 +10,7 @@ from typing import Any
 from apoint.errors import StorageError
 from apoint.store.sealed import read_sealed
 from apoint.trials.search_plan import Plan
+from apoint.verdict.card import metric_words
 
 SCHEMA_VERSION = 2
 DECLARATION = "declaration.json"
@@ -47,6 +48,7 @@ class Declared:
         candidates: What is tried, in order.
         not_tried: What is not, and why.
         exploratory: Why this is not confirmatory; empty if it is.
+        last: Of how many of its last evaluations a replica's number is the mean.
         created: When this was declared.
     """
 
@@ -74,7 +76,13 @@ class Declared:
     candidates: tuple[dict[str, Any], ...]
     not_tried: tuple[dict[str, str], ...] = ()
     exploratory: tuple[str, ...] = ()
+    last: int = 1
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def number(self) -> str:
+        """What a replica's number is: the metric, or its mean over the last evaluations."""
+        return metric_words(self.metric, self.last)
 
     @property
     def plan(self) -> Plan:
@@ -96,6 +104,7 @@ def read_declared(folder: Path) -> Declared | None:
         return None
     try:
         values = read_sealed(path)
+        values.setdefault("last", 1)  # as it was before there was a choice
         known: dict[str, Any] = {each.name: values[each.name] for each in fields(Declared)}
     except (ValueError, KeyError, TypeError):
         raise StorageError(

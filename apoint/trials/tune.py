@@ -33,7 +33,9 @@ from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, check_comparable, differences, make_arm
 from apoint.trials.candidates import round_off
 from apoint.trials.comparison import Comparison
+from apoint.trials.evaluations import check_arms
 from apoint.trials.outcome import Outcome, outcome_of
+from apoint.verdict.card import as_subject
 
 SCHEMA_VERSION = 1
 FILE = "tuning.json"
@@ -193,6 +195,7 @@ class Search:
         metric: What is compared.
         higher_is_better: Its direction.
         cap: What a failed replica counts as; None if that is not known, and it then counts as the worst.
+        last: Of how many of its last evaluations a replica's number is the mean.
     """
 
     names: tuple[str, ...]
@@ -201,6 +204,7 @@ class Search:
     metric: str
     higher_is_better: bool
     cap: float | None = None
+    last: int = 1
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -315,8 +319,9 @@ class Tuning:
         """What the search found, in one sentence."""
         found = ", ".join(f"{path} {value:g}" for path, value in self.best.changes.items())
         chosen = f"best at {found}" if found else "best as written"
+        metric = as_subject(self.search.metric, self.search.last)
         return (
-            f"tuning of {self.arm.name}: {chosen} ({self.search.metric} {self.best.mean:.4g}, as written "
+            f"tuning of {self.arm.name}: {chosen} ({metric} {self.best.mean:.4g}, as written "
             f"{self.default.mean:.4g}); {self.forgiving:.0%} of the tries are within a seed's deviation of it"
         )
 
@@ -351,7 +356,9 @@ def tune_arms(arms: Sequence[Arm], search: Search, fleet: Fleet) -> tuple[Tuning
     ended = iter(fleet.train(tasks))
     found = []
     for arm, settings in zip(arms, tried, strict=True):
-        outcomes = [[outcome_of(next(ended), search.metric) for _ in search.seeds] for _ in settings]
+        outcomes = [
+            [outcome_of(next(ended), search.metric, search.last) for _ in search.seeds] for _ in settings
+        ]
         found.append(_tuning(arm, settings, outcomes, search))
     return tuple(found)
 
@@ -420,8 +427,7 @@ def tuned_comparison(
     asked = tuple(each.strip() for each in listed if each.strip())
     search, note = _search(comparison, asked, budget, num_seeds)
     _refuse_tuning_the_difference(comparison.arms, asked)
-    for arm in comparison.arms:
-        settings_to_try(arm.recipe, asked, budget)  # what cannot be tuned is said before anything is trained
+    _check_tries(comparison, search)
     say(
         f"tuning {', '.join(asked)}: {budget} settings an arm, each on {num_seeds} seeds that the comparison "
         f"does not use; {note}"
@@ -430,6 +436,15 @@ def tuned_comparison(
     for each in tunings:
         say(each.sentence)
     return _after(comparison, tunings, say, note)
+
+
+def _check_tries(comparison: Comparison, search: Search) -> None:
+    """Say what cannot be tuned, or has too few evaluations at some setting, before anything is trained."""
+    for arm in comparison.arms:
+        tried = settings_to_try(arm.recipe, search.names, search.num_tries)
+        arms = (make_arm(arm.name, arm.document, changes) for changes in tried)
+        with comparison.fleet.keeping():
+            check_arms(arms, search.last, search.seeds[0], comparison.fleet.options)
 
 
 def _search(
@@ -444,7 +459,7 @@ def _search(
     first = plan.first_seed + TUNING_SEEDS
     cap = trivial.trivial_value(data, metric, baseline.recipe.loss["name"])
     seeds = tuple(range(first, first + num_seeds))
-    return Search(names, budget, seeds, metric, plan.higher_is_better, cap), note
+    return Search(names, budget, seeds, metric, plan.higher_is_better, cap, plan.last), note
 
 
 def tuning_metric(metric: str, data: Data) -> tuple[str, str]:
@@ -477,6 +492,7 @@ def _after(
 ) -> TunedComparison:
     """The comparison of the tuned arms, with a folder and a declaration of its own."""
     first, second = (each.tuned_arm() for each in tunings)
+    search = tunings[0].search
     arms, plan = (first, second), comparison.declaration
     check_comparable(first, second, plan.metric)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -484,13 +500,16 @@ def _after(
     root, untuned = comparison.folder.parent.parent, declarations.question(comparison.arms)
     stem = re.sub(rf"-{untuned}.*$", "", comparison.folder.name)
     folder, declaration, exploratory = declarations.place(root, f"{stem}-tuned", arms, wanted)
-    request = {"names": list(tunings[0].search.names), "num_tries": tunings[0].search.num_tries}
+    request: dict[str, Any] = {"names": list(search.names), "num_tries": search.num_tries}
+    if search.last > 1:
+        request["last"] = search.last  # left out where tunings made before it could be asked for are the same
     values = {
         "schema_version": SCHEMA_VERSION,
         "question": untuned,
         "request": request,
-        "seeds": list(tunings[0].search.seeds),
-        "metric": tunings[0].search.metric,
+        "seeds": list(search.seeds),
+        "metric": search.metric,
+        "last": search.last,
         "note": note,
         "arms": [each.to_dict() for each in tunings],
     }

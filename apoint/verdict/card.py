@@ -65,9 +65,19 @@ def _magnitude(value: float) -> int:
 # -- the sentence ---------------------------------------------------------------------------------------
 
 
+def metric_words(metric: str, last: int) -> str:
+    """What a replica's number is: the metric, or its mean over the last evaluations."""
+    return metric if last == 1 else f"{metric}, mean of the last {last} evaluations"
+
+
+def as_subject(metric: str, last: int) -> str:
+    """The same as the subject of a sentence, with the comma that closes it."""
+    return metric if last == 1 else f"{metric_words(metric, last)},"
+
+
 def sentence(verdict: Verdict) -> str:
     """The verdict in one sentence, in the words of the metric's own direction."""
-    metric = verdict.metric or "the score"
+    metric = as_subject(verdict.metric or "the score", verdict.last)
     pairs, margin = plural(verdict.pairs, "pair"), f"{verdict.margin:.3g}"
     found = f"{metric} is {_moved(verdict)} ({_range(verdict)}) over {pairs}"
     matters = f"{margin} is the smallest difference that matters"

@@ -83,6 +83,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
     failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
+    last: int = 1  # of how many of the last evaluations a replica's number is the mean
 
     @property
     def sentence(self) -> str:

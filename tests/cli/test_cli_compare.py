@@ -104,6 +104,18 @@ def test_a_dry_run_makes_nothing(capsys: Any, elsewhere: Path) -> None:
     assert json.loads(out)["cost"]["seconds"] > 0
 
 
+def test_the_mean_of_the_last_evaluations_is_declared(capsys: Any, elsewhere: Path) -> None:
+    asked = ("compare", "r.yaml", *WORSE, "--dry-run", "--engine", "loop", "--last", "2")
+    code, out, err = run(*asked, capsys=capsys)
+    assert code == 0, err
+    assert "metric       test_accuracy, mean of the last 2 evaluations, higher is better" in out
+    code, out, _ = run(*asked, "--json", capsys=capsys)
+    assert json.loads(out)["declaration"]["last"] == 2
+    code, _, err = run(*asked[:-1], "9", capsys=capsys)
+    assert code == 2
+    assert "--last 9 needs 9; set evaluate_every to" in err
+
+
 def test_an_override_without_change_is_for_both(capsys: Any, elsewhere: Path) -> None:
     code, _, err = run("compare", "r.yaml", "epochs=1", *WORSE, *QUICK, "--margin", "0.2", "--max-pairs", "6",
                        capsys=capsys)  # fmt: skip

@@ -91,6 +91,15 @@ def test_overrides_reach_into_names_mappings_and_lists() -> None:
     assert document.values["optimizer"] == "adam", "the document itself is left alone"
 
 
+def test_overrides_leave_the_callers_values_alone() -> None:
+    """Two arms may be made with the same shared values; a change to one must not reach the other."""
+    shared = {"optimizer": {"name": "adam", "lr": 0.1}, "augment": ["flip"]}
+    document = document_from_text("epochs: 3\n")
+    changed = document.override({**shared, "optimizer.lr": 0.2, "augment.0": "crop"})
+    assert changed.values["optimizer"] == {"name": "adam", "lr": 0.2}
+    assert shared == {"optimizer": {"name": "adam", "lr": 0.1}, "augment": ["flip"]}
+
+
 @pytest.mark.parametrize(
     ("pair", "sentence"),
     [

@@ -579,6 +579,8 @@ def test_a_dry_run_trains_and_writes_nothing(command, root: Path) -> None:
     assert not root.exists()
     plan = json.loads(command("--dry-run", "--json", *OWN)[0])
     assert [each["label"] for each in plan["candidates"]] == [NULLS[1], NORM]
+    out, _ = command("--dry-run", "--last", "2", *OWN)
+    assert "metric       test_accuracy, mean of the last 2 evaluations, higher is better" in out
 
 
 def test_the_base_can_be_changed_on_the_command_line(command, root: Path) -> None:

@@ -15,6 +15,7 @@ from apoint.report.improvement.record import Entry, ImprovementRecord
 from apoint.report.markup import Markup, element, join, table
 from apoint.report.page import PAGE
 from apoint.report.tables import declared_table, setting
+from apoint.report.verdict_record import declared_number
 from apoint.report.words import (
     NO_INTERVAL,
     OUTCOME_SYMBOLS,
@@ -121,8 +122,8 @@ def _setting(record: ImprovementRecord) -> Markup:
     higher = declaration.get("higher_is_better") is not False
     words = [
         f"Recipe {fields.text(declaration.get('recipe'))}",
-        f"{metric_name(record.metric)} ({metric_unit(record.metric)}, {'higher' if higher else 'lower'} is "
-        "better)" + (f" after {after}" if after else ""),
+        f"{metric_name(declared_number(declaration))} ({metric_unit(record.metric)}, "
+        f"{'higher' if higher else 'lower'} is better)" + (f" after {after}" if after else ""),
         "every change is trained with the same seeds as the recipe itself",
         fields.text(declaration.get("screen_note")),
     ]
