@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
 PLANTED: dict[str, dict[str, Any]] = {
     "a rate thirty times too low": {**SMALL, "optimizer": {"name": "adamw", "lr": 1e-4}},
     "weights of deviation 0.01 in twenty layers": {
-        **SMALL, "data": "digits", "init": {"name": "normal", "std": 0.01},
+        **SMALL, "data": "digits", "init": {"name": "standard", "std": 0.01},
         "model": {"name": "mlp", "depth": 20, "width": 32},
     },
     "half of all units dropped in a narrow network": {
