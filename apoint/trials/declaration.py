@@ -26,7 +26,7 @@ FILE = "declaration.json"
 ANYTIME_PAIRS = 64
 _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
-    "vary", "cap",
+    "vary", "cap", "test_noise",
 )  # fmt: skip
 
 
@@ -49,6 +49,8 @@ class Declaration:
         cap: What a failed replica counts as, and the rule it comes from.
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
+        test_noise: `include` if the interval over seeds and test examples decides, `beside` if it is told
+            beside the one over seeds.
         created: When this was declared.
     """
 
@@ -66,6 +68,7 @@ class Declaration:
     cap: dict[str, Any]
     arms: tuple[dict[str, Any], ...]
     time_budget: float | None = None
+    test_noise: str = "beside"
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,6 +135,7 @@ def read_declaration(folder: Path) -> Declaration | None:
         values = read_sealed(path)
         version = values.pop("schema_version")
         known = {each.name for each in fields(Declaration)}
+        values.setdefault("test_noise", "beside")  # as it was before there was a choice
         if version != SCHEMA_VERSION or set(values) != known:
             raise UsageError(f"{path} was written by another version of apoint; move the folder away")
         for name in ("looks", "vary", "arms"):
