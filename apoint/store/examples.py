@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from apoint.errors import DamagedError
+
+if TYPE_CHECKING:  # reading a run must not wait for NumPy
+    import numpy as np
+    import numpy.typing as npt
 
 ROWS = "rows"
 MOST_BYTES = 64 * 2**20
@@ -41,6 +42,7 @@ def pack(values: Mapping[str, npt.NDArray[Any]], rows: Mapping[str, npt.NDArray[
         values: By metric, such as `test_accuracy`; the metrics of a split have the loss among them.
         rows: By split, where the seed drew it.
     """
+    import numpy as np
     from safetensors.numpy import save
 
     tensors = {name: np.packbits(each) if each.dtype == bool else each for name, each in values.items()}
@@ -49,6 +51,7 @@ def pack(values: Mapping[str, npt.NDArray[Any]], rows: Mapping[str, npt.NDArray[
 
 def unpack(content: bytes, metric: str) -> ExampleResults | None:
     """The results of a metric, such as `test_accuracy`; None if the file has none of it."""
+    import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

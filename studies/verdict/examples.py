@@ -20,6 +20,7 @@ from studies.verdict.rule import Paths, rule_of, simulate
 
 PAIRS = DEFAULT_LOOKS[-1]
 COMPARISONS = 10_000
+FEWER, LARGE = 2_000, 10_000  # so many comparisons for test sets of this size, which take longer
 EASIEST, HARDEST = 0.95, 0.6  # the probabilities that both recipes have in common
 LUCK = 0.005  # how much a seed moves a recipe's probability on all examples, standard deviation
 ALIKE = 0.5  # in so many cases the two replicas of a pair are right or wrong together
@@ -97,8 +98,9 @@ def draw_pairs(scene: Scene, random: np.random.Generator) -> tuple[list[np.ndarr
     return differences, rows
 
 
-def measure(scene: Scene, comparisons: int = COMPARISONS, seed: int = 0) -> Rates:
+def measure(scene: Scene, comparisons: int | None = None, seed: int = 0) -> Rates:
     """The rates of a scene."""
+    comparisons = comparisons or (COMPARISONS if scene.examples < LARGE else FEWER)
     random = np.random.default_rng(zlib.crc32(f"{scene}/{seed}".encode()))
     means, errors = np.empty((comparisons, PAIRS)), np.empty((len(DEFAULT_LOOKS), comparisons))
     for place in range(comparisons):
@@ -151,11 +153,10 @@ def table(cells: list[Rates]) -> str:
 
 
 def main() -> int:
-    """Measure all scenes, or as many comparisons of each as the first argument says, and print the table."""
-    comparisons = int(sys.argv[1]) if len(sys.argv) > 1 else COMPARISONS
+    """Measure all scenes and print the table; what is done goes to the other stream."""
     cells = []
     for scene in SCENES:
-        cells.append(measure(scene, comparisons))
+        cells.append(measure(scene))
         print(cells[-1], file=sys.stderr, flush=True)
     print(table(cells))
     return 0

@@ -108,7 +108,7 @@ def test_both_sources_together_are_the_variance_of_the_mean() -> None:
     random = np.random.default_rng(1)
     for pool, size in ((30, 30), (30, 10)):
         means, parts = [], []
-        for _ in range(2_000):
+        for _ in range(1_000):
             leaning, luck = random.normal(0, 0.7, pool), random.normal(0, 0.2, 6)
             rows = [random.permutation(pool)[:size] for _ in range(6)]
             d = [luck[s] + leaning[rows[s]] + random.normal(0, 0.5, size) for s in range(6)]
@@ -153,7 +153,7 @@ def test_if_examples_are_included_their_interval_decides() -> None:
     assert found.pairs == 16
     assert found.further_pairs is None, "more seeds do not make up for few examples"
     assert "or more test examples" in " ".join(str(found).split())
-    scores, noise = leaning(0.1, 0.2)
+    scores, noise = leaning(0.3, 0.2)
     found = decide(np.zeros(16), scores, 0.001, examples=noise, test_noise="include")
     assert found.outcome == "better"
     assert math.isnan(found.adjusted_effect)
