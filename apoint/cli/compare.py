@@ -79,6 +79,13 @@ def fleet_options(command: Any) -> Any:
 @click.option("--budget", help="A time limit such as 20m: as many pairs as fit.")
 @click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
 @click.option(
+    "--test-noise",
+    type=click.Choice(("beside", "include")),
+    default="beside",
+    show_default=True,
+    help="Whether the interval that covers new test examples too decides, or stands beside.",
+)
+@click.option(
     "--tune", help="Settings to tune in each arm first, such as lr,weight_decay, on seeds of their own."
 )
 @click.option("--tune-budget", type=int, default=12, show_default=True, help="Settings tried for each arm.")
@@ -247,6 +254,7 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     say(f"training     {', '.join(f'{value} {unit}' for unit, value in plan.budget.items())}")
     say(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
     say(f"margin       {margin}")
+    say(f"test noise   {'decides with seeds' if plan.test_noise == 'include' else 'told beside'}")
     say(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
     say(f"{whole.sentence}")
     say(

@@ -75,10 +75,13 @@ class Split:
             vectors, int64 [N, T] for tokens. Stored images stand in for a tensor: indices, slices,
             `index_select`, `to` and torch's functions work on them.
         targets: int64 [N] for classes, float32 [N, D] for regression, int64 [N, T] for language.
+        rows: int64 [N] Which samples of the source these are, where a seed drew them to be held out; None
+            where they are always the same.
     """
 
     inputs: Tensor
     targets: Tensor
+    rows: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -92,7 +95,8 @@ class Split:
 
     def take(self, index: Tensor | slice) -> Split:
         """The rows at `index`; a slice stays a view of the same memory."""
-        return Split(self.inputs[index], self.targets[index])
+        rows = None if self.rows is None else self.rows[index]
+        return Split(self.inputs[index], self.targets[index], rows)
 
 
 @dataclass

@@ -378,7 +378,7 @@ def _filled(parts: dict[str, Split]) -> tuple[dict[str, Split], list[str]]:
     filled, notes = {}, []
     for name, split in parts.items():
         is_missing = split.inputs.isnan()
-        filled[name] = Split(torch.where(is_missing, mean_F, split.inputs), split.targets)
+        filled[name] = replace(split, inputs=torch.where(is_missing, mean_F, split.inputs))
         if count := int(is_missing.sum()):
             notes.append(f"{name}: {count} missing values filled with the training mean of their column")
     return filled, notes

@@ -7,6 +7,7 @@ same seed gives the same split, whatever else the run draws.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -106,7 +107,8 @@ def hold_out(
     if task == "language":
         return contiguous(split, total)
     kept, held = _indices(split, total, task, seed, counter)
-    return split.take(kept), split.take(held)
+    named = split if split.rows is not None else replace(split, rows=torch.arange(len(split)))
+    return named.take(kept), named.take(held)
 
 
 def limited(split: Split, limit: int, task: str, seed: int) -> Split:
@@ -149,6 +151,7 @@ def divide(
         train, checked = hold_out(train, validation, task, seed, 1, "validation")
     if limit is not None:
         train = limited(train, limit, task, seed)
+    train = replace(train, rows=None)  # nobody asks of single training samples
     found = {"train": train, "validation": checked, "test": test}
     for name, split in found.items():
         if split is not None and not len(split):

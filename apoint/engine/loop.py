@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apoint.data import Split
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
+from apoint.engine.examples import Each, joined, rows_of, why_not_of_split
 from apoint.engine.measure import evaluate, larger_is_better
 from apoint.engine.observation import observe
 from apoint.engine.replica import Replica, real_buffers
@@ -141,12 +143,20 @@ class Trainer:
         progress.step += 1
         progress.loss_sum += loss
         progress.loss_count += 1
-        last = progress.step == self.total_steps
-        if last or progress.step % self.log_every == 0:
+        if self.is_last or progress.step % self.log_every == 0:
             self._log_training()
-        if last or progress.step % self.evaluate_every == 0:
+        if self.evaluation_is_due:
             self._evaluate()
-        self._tell(loss, force=last)
+        self._tell(loss, force=self.is_last)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the last step has been made."""
+        return self.progress.step == self.total_steps
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return self.is_last or self.progress.step % self.evaluate_every == 0
 
     # -- the record ---------------------------------------------------------------------------------
 
@@ -175,14 +185,28 @@ class Trainer:
     def _evaluate(self) -> None:
         data = self.replica.data
         splits = {name: split for name, split in data.splits.items() if name != "train"}
+        examples: dict[str, Tensor] = {}
         for name, split in splits.items():
-            values = self._measure(split)
+            values = self._measure(split, f"{name}_", examples)
             if self.replica.average_P is not None:
                 with self._averaged():
-                    values |= {f"average_{key}": value for key, value in self._measure(split).items()}
+                    average = self._measure(split, f"{name}_average_", examples)
+                values |= {f"average_{key}": value for key, value in average.items()}
             self._record(name, values)
+        self._conclude(examples)
+
+    def keeps_examples(self, split: Split) -> bool:
+        """Whether the results of single examples may be wanted now: this may be the last evaluation."""
+        may_end = self.is_last or self.replica.recipe.early_stop is not None
+        return may_end and not why_not_of_split(split, self.replica.data.facts.task)
+
+    def _conclude(self, examples: dict[str, Tensor]) -> None:
+        """Make an evaluation durable; may end the run before its time. The last one keeps its examples."""
         self._sync()
         self._consider_stopping()
+        if examples and (self.is_last or self.progress.ended):
+            values = {name: value.numpy() for name, value in examples.items()}
+            self.writer.examples(values, rows_of(self.replica.data))
 
     def _sync(self) -> None:
         """Make the record durable; a disk that refuses is told once, the rows wait in memory."""
@@ -196,10 +220,20 @@ class Trainer:
                 self.say(f"{error}. Training goes on; what was measured is kept in memory and written later")
             self._troubled = True
 
-    def _measure(self, split: Any) -> dict[str, float]:
-        replica = self.replica
-        task = replica.data.facts.task
-        return evaluate(replica.model, split, task, replica.loss, replica.stream.prepare, replica.device)
+    def _measure(self, split: Split, prefix: str, examples: dict[str, Tensor]) -> dict[str, float]:
+        """The metrics on a split; those of its examples go into `examples`, if they are wanted."""
+        replica, each = self.replica, Each()
+        values = evaluate(
+            replica.model,
+            split,
+            replica.data.facts.task,
+            replica.loss,
+            replica.stream.prepare,
+            replica.device,
+            each=each if self.keeps_examples(split) else None,
+        )
+        examples |= joined(each, prefix)
+        return values
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from apoint.data import Split, Task
 from apoint.data.stored import prefetch
+from apoint.engine.examples import Each, collect, example_values
 from apoint.nn import cross_entropy
 
 BATCH = 512
@@ -52,8 +53,12 @@ def evaluate(
     prepare: Callable[[Tensor], Tensor],
     device: torch.device,
     batch_size: int = BATCH,
+    each: Each | None = None,
 ) -> dict[str, float]:
-    """The metrics of a model on a split; weights and modes are left as they were."""
+    """The metrics of a model on a split; weights and modes are left as they were.
+
+    With `each`, the metrics of single examples are left in it.
+    """
     total, nats, correct, squares, count, answers = 0.0, 0.0, 0.0, 0.0, 0, 0
     with evaluating(model):
         for start in range(0, len(split), batch_size):
@@ -61,15 +66,20 @@ def evaluate(
             prefetch(split.inputs, slice(start + batch_size, start + 2 * batch_size))
             y = split.targets[start : start + batch_size].to(device)
             outputs = model(x)
-            total += float(loss(outputs, y).double().sum())
+            losses, right, nats_b = loss(outputs, y), None, None
+            total += float(losses.double().sum())
             count += len(y)
             answers += y.numel()
             if task == "regression":
                 squares += float((outputs.reshape(y.shape) - y).double().square().sum())
             else:
-                correct += float((predictions(outputs) == y).sum())
+                right = predictions(outputs) == y
+                correct += float(right.sum())
             if task == "language":  # whatever the loss, a character costs its negative log-likelihood
-                nats += float(cross_entropy(outputs, y).double().sum())
+                nats_b = cross_entropy(outputs, y)
+                nats += float(nats_b.double().sum())
+            if each is not None:
+                collect(each, example_values(losses, right, nats_b))
     mean = total / count
     if task == "regression":
         return {"loss": mean, **_regression_metrics(squares, split.targets)}

@@ -21,6 +21,7 @@ from apoint.report.words import (
     metric_name,
     metric_unit,
 )
+from apoint.verdict.card import scope
 
 _UNFINISHED = {
     "running": "The comparison is still running: this is what was known when the page was drawn.",
@@ -80,13 +81,14 @@ def _setting(record: ComparisonRecord) -> Markup:
     first, second = record.baseline.recipe, record.candidate.recipe
     names = [first] if first == second else [first, second]
     recipes = " against ".join(filter(None, names))
+    both = digits_of(record).span(verdict.both_interval)
     parts = [
         f"Recipe {recipes}" if recipes else "",
         f"{metric_name(verdict.number)} ({metric_unit(verdict.metric)}, "
         f"{'higher' if verdict.higher_is_better else 'lower'} is better)"
         + (f" after {after}" if after else ""),
         "both arms of a pair share their seed",
-        "the verdict speaks of other seeds on these test examples, not of new examples",
+        scope(verdict, f"{confidence(verdict.interval_alpha)} interval {both}"),
     ]
     return element("p", "; ".join(filter(None, parts)) + ".", class_="lead")
 

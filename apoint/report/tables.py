@@ -31,6 +31,7 @@ from apoint.verdict.card import NOTICED
 
 Row = tuple[str, str, str]
 MOST_OPEN_LOOKS = 6
+_TEST_NOISE = "beside: seeds decide; include: the interval over seeds and test examples decides"
 
 
 def companions_section(record: ComparisonRecord) -> Markup:
@@ -66,7 +67,8 @@ def companions_section(record: ComparisonRecord) -> Markup:
 def _adjusted_row(record: ComparisonRecord) -> list[Row]:
     """The effect less the bias of stopping early; nothing if undecided, or if there was one look."""
     verdict = record.verdict
-    if verdict.outcome == "undecided" or len(verdict.planned_looks) < 2:
+    no_bias = len(verdict.planned_looks) < 2 or math.isnan(verdict.adjusted_effect)
+    if verdict.outcome == "undecided" or no_bias:
         return []
     shown = digits_of(record).signed(verdict.adjusted_effect)
     return [("Adjusted effect", shown, "without what stopping early adds on average")]
@@ -196,6 +198,7 @@ def _declared(declaration: fields.Json, digits: Digits) -> list[Row]:
         ("Looks", "at any time" if anytime else listed(looks), "" if anytime else "pairs"),
         ("Pairs at most", str(declaration.get("max_pairs", "not known")), _first_seed(declaration)),
         ("Varied by the seed", varied, "shared by both arms of a pair"),
+        ("Test noise", fields.text(declaration.get("test_noise")), _TEST_NOISE),
         ("Failed replicas", f"count as {cap_value}", fields.text(cap.get("rule"))),
         ("Time to stop within", duration(limit) if limit > 0 else "", "of the whole comparison"),
         ("Declared at", fields.text(declaration.get("created")).replace("T", " ")[:16], ""),

@@ -106,6 +106,12 @@ class VerdictRecord:
     notes: tuple[str, ...]
     interval_alpha: float
     last: int
+    test_noise: str
+    both_outcome: str
+    both_interval: tuple[float, float]
+    both_unknown: str
+    test_examples: int
+    test_pool: int
 
     @property
     def number(self) -> str:
@@ -185,4 +191,8 @@ def _companions(content: Json) -> dict[str, Any]:
         "seeds": fields.wholes(content.get("seeds")),
         "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
         "notes": tuple(filter(None, fields.texts(content.get("notes")))),
+        **{name: fields.text(content.get(name)) for name in ("both_outcome", "both_unknown")},
+        **{name: fields.whole(content.get(name)) for name in ("test_examples", "test_pool")},
+        "test_noise": fields.text(content.get("test_noise")) or "beside",
+        "both_interval": fields.interval(content.get("both_interval")),
     }

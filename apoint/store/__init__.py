@@ -1,6 +1,7 @@
 """Run folders, which are the truth, and the catalogue over them, which can be deleted at any time.
 
     writer      appends to one run folder while it holds it
+    examples    results of single examples at the end of a run
     run         reads a run folder; `metrics` are its curves
     find        runs by name, and their removal
     manifest    checkpoints that can prove they are whole
@@ -13,6 +14,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from apoint.store.catalogue import Catalogue, Summary
+from apoint.store.examples import ExampleResults
 from apoint.store.exports import to_csv, to_parquet, to_state_dict, to_tensorboard
 from apoint.store.faults import storage_errors
 from apoint.store.files import sync_folder, write_atomically
@@ -25,6 +27,7 @@ from apoint.store.writer import RunWriter
 
 __all__ = [
     "Catalogue",
+    "ExampleResults",
     "Metrics",
     "Point",
     "Run",

@@ -16,6 +16,7 @@ SCHEMA_VERSION = 1
 RECIPE, RESOLVED, ENV = "recipe.yaml", "resolved.yaml", "env.json"
 METRICS, EVENTS, STATUS, LOCK = "metrics.jsonl", "events.jsonl", "status.json", "lock"
 SEAL = "seal.json"
+EXAMPLES = "examples.safetensors"
 CHECKPOINTS, PROBES = "checkpoints", "probes"
 _BEFORE_ENV = {RECIPE, RESOLVED, LOCK}  # what a creation that was cut short leaves behind
 

@@ -223,7 +223,11 @@ def digest_of(path: Path, size: int | None = None) -> Digest:
 
 def digest_of_text(text: str) -> Digest:
     """The size and SHA-256 of a file with this text."""
-    content = text.encode("utf-8", "surrogatepass")
+    return digest_of_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+def digest_of_bytes(content: bytes) -> Digest:
+    """The size and SHA-256 of a file with this content."""
     return Digest(len(content), hashlib.sha256(content).hexdigest())
 
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from apoint.errors import DamagedError, StorageError, UnknownNameError
 from apoint.opening import shown
-from apoint.store import layout, reader
+from apoint.store import examples, layout, reader
 from apoint.store import seal as seals
+from apoint.store.examples import ExampleResults
 from apoint.store.faults import storage_errors
 from apoint.store.metrics import Metrics
 from apoint.store.reader import Digest
@@ -228,6 +229,21 @@ class Run:
                 f"cannot be taken, one of 1 to {len(values)} can"
             )
         return values[-last:]
+
+    def examples(self, metric: str) -> ExampleResults | None:
+        """What a metric was on each single example at the last evaluation; None if that was not kept.
+
+        Args:
+            metric: Its surface name, such as `test_accuracy`.
+        """
+
+        def read(path: Path) -> bytes:
+            content = reader.read_bytes(path, examples.MOST_BYTES)
+            self._compare(layout.EXAMPLES, reader.digest_of_bytes(content))
+            return content
+
+        content = self._cached(layout.EXAMPLES, read)
+        return None if content is None else examples.unpack(content, metric)
 
     @property
     def metrics(self) -> Metrics:

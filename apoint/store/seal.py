@@ -122,7 +122,8 @@ def _number(value: Any) -> float:
 def problems(folder: Path, seal: Seal) -> list[str]:
     """What is wrong with the files that a seal covers, a phrase for each; checkpoints are not looked at."""
     found = list(reader.problems(folder, seal.files))
-    added = [name for name in probe_files(folder) if name not in seal.files]
+    later = [*probe_files(folder), *[layout.EXAMPLES] * reader.exists(folder / layout.EXAMPLES)]
+    added = [name for name in later if name not in seal.files]
     return found + [f"{name} was added after the run was sealed" for name in added]
 
 

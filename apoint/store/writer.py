@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any
 
 from apoint.errors import DamagedError, DivergedError, StorageError, UsageError
-from apoint.store import layout
+from apoint.store import examples, layout
 from apoint.store.faults import storage_errors
 from apoint.store.files import REMOVED, replace_or_overwrite, sweep, write_atomically
 from apoint.store.lines import LineWriter, strict_json
 from apoint.store.lock import FileLock
 from apoint.store.metrics import SPLITS
-from apoint.store.reader import Digest, digest_of_text
+from apoint.store.reader import Digest, digest_of, digest_of_bytes, digest_of_text, exists
 from apoint.store.run import Run
 from apoint.store.seal import EVIDENCE, probe_files, write_seal
 from apoint.store.sealed import write_sealed
@@ -54,6 +54,7 @@ class RunWriter:
         self._metrics = LineWriter(folder / layout.METRICS)
         self._events = LineWriter(folder / layout.EVENTS)
         self._readings = {Path(name).stem: LineWriter(folder / name) for name in probe_files(folder)}
+        self._examples = digest_of(place) if exists(place := folder / layout.EXAMPLES) else None
         self._status: dict[str, Any] = {"schema_version": layout.SCHEMA_VERSION, "state": "running"}
         self._next_heartbeat = 0.0
         self._pulse_trouble: str | None = None
@@ -178,6 +179,17 @@ class RunWriter:
             self._readings[probe] = LineWriter(folder / f"{probe}.jsonl")
         self._readings[probe].write({"step": step, "epoch": epoch, "time": time.time(), **fields})
 
+    def examples(self, values: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
+        """Keep what single examples gave at the last evaluation; see `apoint.store.examples`.
+
+        Args:
+            values: By metric, such as `test_accuracy`, an array with a value for each example.
+            rows: By split, which examples these are, where the seed drew them.
+        """
+        content = examples.pack(values, rows)
+        write_atomically(self.folder / layout.EXAMPLES, content)
+        self._examples = digest_of_bytes(content)
+
     @property
     def _files(self) -> list[LineWriter]:
         return [self._metrics, self._events, *self._readings.values()]
@@ -214,12 +226,24 @@ class RunWriter:
             before = Digest(*mark[name]) if name in mark else _EMPTY
             # What happened stays on record, whatever is measured again.
             file.check_beginning(before) if name == layout.EVENTS else file.rewind(before)
+        self._rewind_examples(mark)
+
+    def _rewind_examples(self, mark: Mapping[str, Any]) -> None:
+        """Remove results of single examples that were written after the mark; they are measured again."""
+        path = self.folder / layout.EXAMPLES
+        if layout.EXAMPLES not in mark:
+            with storage_errors(path, "remove"):
+                path.unlink(missing_ok=True)
+            self._examples = None
+        elif self._examples != Digest(*mark[layout.EXAMPLES]):
+            raise DamagedError(f"{path} has changed since the last checkpoint was saved")
 
     def _by_name(self) -> dict[str, LineWriter]:
         return {file.path.relative_to(self.folder).as_posix(): file for file in self._files}
 
     def _digests(self) -> dict[str, Digest]:
-        return {name: file.digest for name, file in self._by_name().items()}
+        lines = {name: file.digest for name, file in self._by_name().items()}
+        return lines if self._examples is None else {**lines, layout.EXAMPLES: self._examples}
 
     def status(self, state: str, **fields: Any) -> None:
         """Replace the status; every state but `running` closes the record with a seal.

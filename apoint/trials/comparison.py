@@ -22,21 +22,24 @@ import numpy as np
 
 from apoint.data import Data
 from apoint.engine import Options, custom
+from apoint.engine.examples import why_not_kept
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError, UsageError
+from apoint.store import Run
 from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
 from apoint.trials.evaluations import check_arms, check_last
+from apoint.trials.examples import LAST_ALONE, TOO_FEW, PairedExamples
 from apoint.trials.outcome import outcome_of, refuse_failing, resolution
 from apoint.trials.record import ArmRecord
-from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
-from apoint.verdict.decision import default_margin
+from apoint.verdict import DEFAULT_LOOKS, ExampleNoise, Verdict, check_plan, decide
+from apoint.verdict.decision import check_test_noise, default_margin
 from apoint.verdict.pairs import Pairs
 
 MARGIN_RULE = "half the standard deviation of the baseline over the seeds of each look"
@@ -61,6 +64,8 @@ class Rules:
         first_seed: Seeds are this one and those that follow.
         budget: A time limit such as `20m`: as many pairs as fit.
         vary: What the seed changes.
+        test_noise: `beside`: seeds decide, and the interval over seeds and test examples stands beside it;
+            `include`: that one decides.
     """
 
     metric: str | None = None
@@ -73,9 +78,11 @@ class Rules:
     first_seed: int = 0
     budget: str | float | None = None
     vary: Sequence[str] | None = None
+    test_noise: str = "beside"
 
     def __post_init__(self) -> None:
         check_last(self.last)
+        check_test_noise(self.test_noise)
         if self.margin is not None and (isinstance(self.margin, bool) or not self.margin > 0):
             raise UsageError(
                 f"the margin is the smallest difference that matters and must be above 0, got {self.margin:g}"
@@ -121,6 +128,7 @@ class Comparison:
     verdict: Verdict | None = None
     result: dict[str, Any] = field(default_factory=dict)
     _records: list[ArmRecord] = field(default_factory=list)
+    _examples: PairedExamples = field(default_factory=PairedExamples)
     _begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -131,7 +139,7 @@ class Comparison:
 
     def run(self) -> Verdict:
         """Train pairs up to the look that decides, or to the last; returns the verdict."""
-        self._records = [ArmRecord(arm) for arm in self.arms]
+        self._records, self._examples = [ArmRecord(arm) for arm in self.arms], PairedExamples()
         declarations.write_declaration(self.folder, self.declaration)
         record.write_recipes(self.folder, self.arms)
         for reason in self.exploratory:
@@ -220,10 +228,28 @@ class Comparison:
         kept.runs.append(outcome.folder.name)
         kept.states.append(outcome.state)
         kept.reasons.append(outcome.reason)
-        metric = kept.arm.metric or self.declaration.metric
-        kept.values.append(outcome_of(outcome, metric, self.declaration.last).value)
+        kept.values.append(outcome_of(outcome, self._metric(kept), self.declaration.last).value)
         kept.core_seconds += outcome.seconds
         kept.from_cache += outcome.cached
+
+    def _metric(self, kept: ArmRecord) -> str:
+        return kept.arm.metric or self.declaration.metric
+
+    def _example_noise(self, pairs: int) -> ExampleNoise | None:
+        """The noise of the test examples, as far as the runs tell it; without it, `include` is refused."""
+        first, second = self._records
+        if self.declaration.last > 1:
+            self._examples.missing = LAST_ALONE
+            return None
+        for place in range(len(self._examples), pairs):
+            runs = [Run(self.fleet.options.root / kept.runs[place]) for kept in (first, second)]
+            self._examples.add((runs[0], runs[1]), (self._metric(first), self._metric(second)))
+        if self._examples.missing and self.declaration.test_noise == "include":
+            raise UsageError(
+                f"--test-noise include cannot decide: {self._examples.missing}; train it again, or leave the "
+                "option out"
+            )
+        return self._examples.noise()
 
     def _look(self) -> str:
         """Decide on what is known, and keep it."""
@@ -242,9 +268,12 @@ class Comparison:
             cap=plan.cap["value"],
             resolution=self._resolution(),
             exploratory=tuple(self.exploratory),
+            examples=self._example_noise(pairs),
+            test_noise=plan.test_noise,
         )
+        unknown = (self._examples.missing or TOO_FEW) if verdict.looks and not verdict.both_outcome else ""
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
-        self.verdict = replace(verdict, failure_reasons=tuple(reasons), last=plan.last)
+        self.verdict = replace(verdict, failure_reasons=tuple(reasons), last=plan.last, both_unknown=unknown)
         self._keep("running")
         if self.verdict.outcome == "undecided":
             self.say(f"after {pairs} pairs: {told(self.verdict)}; going on")
@@ -373,6 +402,9 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
     check_averaged(arms, metric)
     trivial.check_metric(metric, trivial.known_metrics(data, baseline.recipe.average is not None))
     check_comparable(baseline, candidate, metric)
+    reason = LAST_ALONE if rules.last > 1 else why_not_kept(metric, data)
+    if rules.test_noise == "include" and reason:
+        raise UsageError(f"--test-noise include needs results of single examples: {reason}")
     looks, most = _plan(rules)
     return Declaration(
         metric=metric,
@@ -393,6 +425,7 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
         arms=declarations.arm_facts(arms),
         time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
         last=rules.last,
+        test_noise=rules.test_noise,
     )
 
 
@@ -472,7 +505,8 @@ def compare(
         report: Whether to draw `report.html` in the comparison's folder.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
-            vary), of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
+            vary, test_noise), of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`,
+            `stack`.
     """
     sorted_settings = split_settings(settings)
     with custom.allowing_code(allow_code):

@@ -27,9 +27,9 @@ FILE = "declaration.json"
 ANYTIME_PAIRS = 64
 _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
-    "vary", "cap",
+    "vary", "cap", "test_noise",
 )  # fmt: skip
-_ADDED = ("last",)  # what declarations did not have in the beginning; they mean its default
+_ADDED = ("last", "test_noise")  # what declarations did not have in the beginning; they mean the default
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Declaration:
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
         last: Of how many of its last evaluations a replica's number is the mean.
+        test_noise: `include` if the interval over seeds and test examples decides, `beside` if it is told
+            beside the one over seeds.
         created: When this was declared.
     """
 
@@ -70,6 +72,7 @@ class Declaration:
     arms: tuple[dict[str, Any], ...]
     time_budget: float | None = None
     last: int = 1
+    test_noise: str = "beside"
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def to_dict(self) -> dict[str, Any]:

@@ -71,6 +71,11 @@ def prepare_improvement(
     rules, options, say = rules or Rules(), options or Options(), say or silent
     if rules.anytime or rules.looks is not None or rules.max_pairs is not None:
         raise UsageError("improve plans its own looks from the time there is; leave looks and pairs out")
+    if rules.test_noise != "beside":
+        raise UsageError(
+            "improve decides over seeds; leave test_noise out, and compare what it finds with "
+            "--test-noise include"
+        )
     if only_mine and not candidates:
         raise UsageError(
             "--only-mine leaves nothing to try; give at least one --candidate such as optimizer.lr=3e-3"

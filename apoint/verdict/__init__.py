@@ -14,6 +14,7 @@ from apoint.verdict.companions import (
     standardised_effect,
 )
 from apoint.verdict.decision import decide
+from apoint.verdict.examples import ExampleNoise, example_noise
 from apoint.verdict.intervals import anytime_multiplier, planned_multiplier
 from apoint.verdict.moments import skewness
 from apoint.verdict.record import Failures, Look, Verdict
@@ -21,6 +22,7 @@ from apoint.verdict.sign_flips import sign_flip_p, smallest_p
 
 __all__ = [
     "DEFAULT_LOOKS",
+    "ExampleNoise",
     "Failures",
     "Look",
     "Verdict",
@@ -29,6 +31,7 @@ __all__ = [
     "decide",
     "decide_arms",
     "default_looks",
+    "example_noise",
     "interquartile_mean",
     "mcnemar_p",
     "pair_correlation",

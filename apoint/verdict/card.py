@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from apoint.verdict.moments import unseen_share
 from apoint.verdict.types import Interval
@@ -16,7 +16,8 @@ WIDTH = 100
 LABEL = 21
 DRAWN = 72
 MOST_REASONS = 4
-SCOPE = "over seeds, on these test examples: new examples or other data are another question"
+HERE = "over seeds, on these test examples"
+SCOPE = f"{HERE}: new examples or other data are another question"
 NOTICED = 1.2  # a side of the interval so many times as long as the other is worth a line
 
 
@@ -124,6 +125,47 @@ def _percent(verdict: Verdict) -> str:
     return f"{100 * (1 - verdict.interval_alpha):.3g} %"
 
 
+# -- the scope ------------------------------------------------------------------------------------------
+
+
+class Scoped(Protocol):
+    """What the scope of a verdict is told from."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def test_noise(self) -> str: ...
+    @property
+    def both_outcome(self) -> str: ...
+    @property
+    def both_unknown(self) -> str: ...
+    @property
+    def test_examples(self) -> int: ...
+    @property
+    def test_pool(self) -> int: ...
+
+
+def scope(verdict: Scoped, both: str) -> str:
+    """For which seeds and examples a verdict holds.
+
+    Args:
+        verdict: The verdict.
+        both: Its interval over seeds and examples, in words.
+    """
+    if not verdict.both_outcome:
+        new = f"; on new ones from the same source not known: {verdict.both_unknown}"
+        return f"{HERE}{new}" if verdict.both_unknown else SCOPE
+    size = f"{verdict.test_examples:,}"
+    if verdict.test_pool > verdict.test_examples:
+        here = f"the {size} test examples that each seed draws from one data set"
+    else:
+        here = f"these {size} test examples"
+    if verdict.test_noise == "include":
+        return f"over seeds and test examples: holds for new examples from the same source as {here}"
+    new = f"on new ones from the same source {verdict.both_outcome} ({both} over seeds and examples)"
+    return f"over seeds: {verdict.outcome} on {here}; {new}"
+
+
 # -- the card -------------------------------------------------------------------------------------------
 
 
@@ -144,6 +186,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("effect", f"{show.signed(verdict.effect)} (above 0: the candidate is better)"),
         ("adjusted effect", _adjusted(verdict, show)),
         (f"{_percent(verdict)} interval", f"{show.span(verdict.interval)}, {_validity(verdict)}"),
+        ("scope", scope(verdict, f"{_percent(verdict)} interval {show.span(verdict.both_interval)}")),
         ("equivalence", _equivalence(verdict, show)),
         *_looks(verdict, show),
         ("improved", f"{improved:.0f} % of the pairs ({low:.0f} to {high:.0f} %)"),
@@ -155,7 +198,6 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         *_reasons(verdict),
         ("skewness", _skewness(verdict)),
         ("not seen", _not_seen(verdict)),
-        ("scope", SCOPE),
         ("to settle it", _settling(verdict)),
         *(("exploratory", text) for text in verdict.exploratory),
         *(("note", text) for text in verdict.notes),
@@ -189,7 +231,8 @@ def _standardised(value: float) -> str:
 
 def _adjusted(verdict: Verdict, show: Digits) -> str:
     """The effect less the bias of stopping early; nothing if one could not stop early."""
-    if verdict.outcome == "undecided" or len(verdict.planned_looks) < 2:
+    no_bias = len(verdict.planned_looks) < 2 or math.isnan(verdict.adjusted_effect)
+    if verdict.outcome == "undecided" or no_bias:
         return ""
     return f"{show.signed(verdict.adjusted_effect)} (without what stopping early adds on average)"
 
@@ -262,7 +305,8 @@ def _settling(verdict: Verdict) -> str:
     if verdict.outcome != "undecided":
         return ""
     if verdict.further_pairs is None:
-        return "cannot be said, or would take over 10,000 further pairs"
+        examples = ", or more test examples" if verdict.test_noise == "include" else ""
+        return f"cannot be said, or would take over 10,000 further pairs{examples}"
     return f"about {plural(verdict.further_pairs, 'further pair')}, with a chance of 80 %"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from apoint.errors import UsageError
 from apoint.verdict.calibration import DEFAULT_LOOKS, check_alpha, check_plan, first_look, levels
@@ -19,12 +19,16 @@ from apoint.verdict.companions import (
     standardised_effect,
 )
 from apoint.verdict.estimate import adjusted_effect
+from apoint.verdict.examples import ExampleNoise
 from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule, critical_value
+from apoint.verdict.moments import Moments
 from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_pairs
 from apoint.verdict.planning import further_pairs
-from apoint.verdict.record import Look, Verdict, call, is_negligible
+from apoint.verdict.record import UNKNOWN, Look, Outcome, Verdict, call, is_negligible
 from apoint.verdict.sign_flips import sign_flip_p, smallest_p
-from apoint.verdict.types import Numbers
+from apoint.verdict.types import Interval, Numbers
+
+TEST_NOISE = ("beside", "include")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Declaration:
     metric: str = ""
     exploratory: tuple[str, ...] = ()
     arms: int = 1
+    includes_examples: bool = False  # whether the interval over seeds and examples decides
 
     @property
     def anytime(self) -> bool:
@@ -109,6 +114,8 @@ def decide(
     cap: float | None = None,
     resolution: float | None = None,
     exploratory: Sequence[str] = (),
+    examples: ExampleNoise | None = None,
+    test_noise: str = "beside",
 ) -> Verdict:
     """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
 
@@ -133,17 +140,41 @@ def decide(
         resolution: The smallest step of the metric, such as 1/10000 for an accuracy on 10,000 examples; by
             default found from the numbers.
         exploratory: Sentences that say why this does not confirm anything, such as a changed margin.
+        examples: What the pairs share through their test examples; see `apoint.verdict.example_noise`.
+        test_noise: With `beside`, seeds decide, and what `examples` add is reported beside it. With
+            `include`, the interval over seeds and examples decides at every look.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
+    declared = replace(declared, includes_examples=check_test_noise(test_noise) == "include")
     pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution)
     check_seeds(seeds, len(pairs))
+    _check_examples(examples, len(pairs), declared)
     rule = declared.rule(declared.alpha)
     made: list[Look] = []
     for n in declared.look_points(len(pairs)):
-        made.append(judge(pairs.first(n), declared, rule))
+        made.append(judge(pairs.first(n), declared, rule, examples))
         if made[-1].outcome != "undecided":
             break
-    return build(pairs, made, declared, rule, seeds=seeds)
+    return build(pairs, made, declared, rule, seeds=seeds, examples=examples)
+
+
+def check_test_noise(test_noise: str) -> str:
+    """`beside` or `include`, or a `UsageError`."""
+    if test_noise not in TEST_NOISE:
+        raise UsageError(f"test_noise must be {' or '.join(map(repr, TEST_NOISE))}, got {test_noise!r}")
+    return test_noise
+
+
+def _check_examples(examples: ExampleNoise | None, pairs: int, declared: Declaration) -> None:
+    if examples is None and declared.includes_examples:
+        raise UsageError(
+            "test_noise='include' needs the differences on single examples: give examples=example_noise(…)"
+        )
+    if examples is not None and len(examples.shared) != pairs:
+        raise UsageError(
+            f"there are results of single examples for {len(examples.shared)} pairs, and there are {pairs} "
+            "pairs: give them for each pair, None where a replica failed"
+        )
 
 
 def check_seeds(seeds: Sequence[int], pairs: int) -> None:
@@ -155,16 +186,35 @@ def check_seeds(seeds: Sequence[int], pairs: int) -> None:
         raise UsageError(f"seed {twice} stands twice among the pairs: a replica made twice tells nothing new")
 
 
-def judge(pairs: Pairs, declared: Declaration, rule: Rule) -> Look:
-    """The look at these pairs."""
+def judge(pairs: Pairs, declared: Declaration, rule: Rule, examples: ExampleNoise | None = None) -> Look:
+    """The look at these pairs, the first of a comparison."""
     c = critical_value(rule, len(pairs))
     if math.isnan(pairs.cap_value()):  # one arm has only failed so far: its size is anybody's guess
         return _open_look(pairs, math.nan, declared, c)
-    moments = pairs.moments()
-    interval = moments.interval(c)
-    narrow = moments.interval(critical_value(rule, len(pairs), one_sided=True))
-    margin = declared.margin_for(pairs)
-    return Look(len(pairs), moments.mean, interval, c, call(interval, narrow, margin), narrow, margin)
+    both = with_examples(pairs, examples)
+    if declared.includes_examples and both is None:
+        return _open_look(pairs, float(pairs.differences().mean()), declared, c)
+    moments, margin = pairs.moments(), declared.margin_for(pairs)
+    over_seeds = _said(moments, rule, margin)
+    over_both = _said(both, rule, margin) if both is not None else None
+    beside = (over_both[0], over_both[2]) if over_both is not None else (UNKNOWN, "")
+    decides = over_both if over_both is not None and declared.includes_examples else over_seeds
+    interval, narrow, outcome = decides
+    return Look(len(pairs), moments.mean, interval, c, outcome, narrow, margin, *beside)
+
+
+def with_examples(pairs: Pairs, examples: ExampleNoise | None) -> Moments | None:
+    """The moments of these pairs with the error from the choice of examples; None if it is not known."""
+    error = math.nan if examples is None else examples.error(len(pairs))
+    return None if math.isnan(error) else replace(pairs.moments(), example_error=error)
+
+
+def _said(moments: Moments, rule: Rule, margin: float) -> tuple[Interval, Interval, Outcome]:
+    """The interval, the one between one-sided bounds, and what they say."""
+    interval, narrow = (
+        moments.interval(critical_value(rule, moments.pairs, one_sided)) for one_sided in (False, True)
+    )
+    return interval, narrow, call(interval, narrow, margin)
 
 
 def _open_look(pairs: Pairs, effect: float, declared: Declaration, c: float) -> Look:
@@ -183,6 +233,7 @@ def build(
     seeds: Sequence[int] = (),
     notes: Iterable[str] = (),
     interval_alpha: float | None = None,
+    examples: ExampleNoise | None = None,
 ) -> Verdict:
     """The verdict of the last look made, with its companions."""
     # Before the first planned look an effect is known, and nothing about its error.
@@ -191,6 +242,8 @@ def build(
     check_failures(used)
     baseline, candidate = used.capped()
     differences, moments = used.differences(), used.moments()
+    if declared.includes_examples:
+        moments = with_examples(used, examples) or moments
     improvement, improvement_interval = probability_of_improvement(differences, declared.alpha)
     rate = declared.alpha if interval_alpha is None else interval_alpha
     return Verdict(
@@ -224,6 +277,11 @@ def build(
         exploratory=declared.exploratory,
         notes=(*notes, *_notes(made, pairs, declared)),
         interval_alpha=rate,
+        test_noise="include" if declared.includes_examples else "beside",
+        both_outcome=last.both_outcome,
+        both_interval=last.both_interval,
+        test_examples=examples.size if examples else 0,
+        test_pool=examples.pool if examples else 0,
     )
 
 

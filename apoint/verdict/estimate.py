@@ -27,12 +27,16 @@ EFFECTS = np.concatenate([np.arange(0, 2, 0.1), np.arange(2, 6.5, 0.5)])  # in s
 def adjusted_effect(moments: Moments, pairs: int, plan: tuple[int, ...], alpha: float) -> float:
     """The effect, less its bias if it was found at a planned look.
 
+    NaN where the choice of test examples has a part in when one stops: the bias of that is not simulated.
+
     Args:
         moments: Of the differences up to the look that decided, or the last one.
         pairs: How many these are.
         plan: The planned looks.
         alpha: The error rate of the interval over all looks.
     """
+    if moments.example_error:
+        return math.nan
     if len(plan) < 2 or pairs not in plan or not moments.deviation > 0:
         return moments.mean
     seen = abs(moments.mean) / moments.deviation

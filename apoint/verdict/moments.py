@@ -61,6 +61,8 @@ class Moments:
         skewness: Their plain skewness; 0 if they do not vary.
         hidden: For differences that are all the same: how far apart two scores usually are, the size that
             a difference not seen yet may have; infinite if nothing is known of it. Else 0.
+        example_error: The mean's standard error from the choice of test examples; 0 for an interval over
+            seeds alone.
     """
 
     pairs: int
@@ -68,12 +70,13 @@ class Moments:
     deviation: float
     skewness: float
     hidden: float = 0.0
+    example_error: float = 0.0
 
     def interval(self, c: float) -> Interval:
         """The interval with the critical value c."""
         if math.isinf(c) or math.isinf(self.hidden):
             return -math.inf, math.inf
-        error = self.deviation / math.sqrt(self.pairs)
+        error = math.hypot(self.deviation / math.sqrt(self.pairs), self.example_error)
         down, up = (error * reach(c, float(lean(g, self.pairs))) for g in (-self.skewness, self.skewness))
         unseen = self.hidden * unseen_share(self.pairs, _level(c, self.pairs)) if self.hidden else 0.0
         return self.mean - max(down, unseen), self.mean + max(up, unseen)

@@ -42,7 +42,7 @@ def assurance(moments: Moments, totals: Array, margin: float, rule: Rule) -> Arr
     from scipy.special import ndtr
 
     n, mean, deviation = moments.pairs, moments.mean, moments.deviation
-    error = deviation / np.sqrt(totals)
+    error = np.hypot(deviation / np.sqrt(totals), moments.example_error)  # which more pairs do not lessen
     # A tail makes one side longer; half of that is what both sides have on average.
     half_lean = lean(np.full(len(totals), abs(moments.skewness)), totals) / 2
     half, narrow = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
+UNKNOWN: Interval = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Look:
     `multiplier` is the critical value c: the interval is mean ± c·s/√n, and longer on the side of a tail.
     `equivalence_interval` lies between the two one-sided bounds, each of the declared error rate: the arms
     are equivalent if it lies inside ±`margin`.
+    `both_interval` covers the choice of test examples as well as seeds, and `both_outcome` is what it would
+    say; empty if it is not known. It is `interval` itself if it was declared to decide.
     """
 
     pairs: int
@@ -30,6 +34,8 @@ class Look:
     outcome: Outcome
     equivalence_interval: Interval
     margin: float
+    both_interval: Interval = UNKNOWN
+    both_outcome: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,12 @@ class Verdict:
     interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
     failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
     last: int = 1  # of how many of the last evaluations a replica's number is the mean
+    test_noise: str = "beside"  # "include": `interval` covers the choice of test examples too, and decides
+    both_outcome: str = ""  # what the interval over seeds and examples says; empty if it is not known
+    both_interval: Interval = UNKNOWN
+    both_unknown: str = ""  # why it is not known
+    test_examples: int = 0  # how many examples a pair is measured on; 0 if not known
+    test_pool: int = 0  # how many different ones all pairs together are measured on
 
     @property
     def sentence(self) -> str:
@@ -117,7 +129,10 @@ class Verdict:
             ) from None
 
 
-_TEXTS = ("outcome", "metric", "exploratory", "notes", "failure_reasons")
+_TEXTS = (
+    "outcome", "metric", "exploratory", "notes", "failure_reasons", "test_noise", "both_outcome",
+    "both_unknown",
+)  # fmt: skip
 
 
 def _read(name: str, value: Any) -> Any:

@@ -28,9 +28,16 @@ class Paths:
         differences: A row for each comparison.
         points: The numbers of pairs.
         step: The metric's resolution: a deviation counts as at least half of it.
+        example_error: [points, comparisons] The standard error from the choice of test examples.
     """
 
-    def __init__(self, differences: np.ndarray, points: Sequence[int], step: float = 0.0) -> None:
+    def __init__(
+        self,
+        differences: np.ndarray,
+        points: Sequence[int],
+        step: float = 0.0,
+        example_error: np.ndarray | float = 0.0,
+    ) -> None:
         self.points = list(points)
         self.mean = np.empty((len(self.points), len(differences)))
         self.error, self.skew = np.empty_like(self.mean), np.empty_like(self.mean)
@@ -45,6 +52,7 @@ class Paths:
             deviation = np.sqrt(np.where(flat, 0.0, variance) * n / (n - 1))
             self.mean[place] = first + centre[:, 0]
             self.error[place] = np.maximum(deviation, step / 2) / math.sqrt(n)
+        self.error = np.sqrt(self.error**2 + np.square(example_error))
 
     def touching(self, place: int, value: np.ndarray | float, scale: float = 1.0) -> np.ndarray:
         """The critical value at which the interval's end is `value`: above 0 if it lies below the mean.
@@ -95,10 +103,11 @@ def simulate(
     truth: float | np.ndarray = 0.0,
     anytime: bool = False,
     step: float = 0.0,
+    example_error: np.ndarray | float = 0.0,
 ) -> Result:
     """The outcome of each row's comparison, looked at as planned or after every pair."""
     points = points_of(looks, anytime, differences.shape[1])
-    paths, rule = Paths(differences, points, step), rule_of(looks, alpha, anytime)
+    paths, rule = Paths(differences, points, step, example_error), rule_of(looks, alpha, anytime)
     wide, narrow = (at(np.array(points, dtype=float)) for at in (rule.critical, rule.one_sided))
     num = len(differences)
     result = Result(np.zeros(num, int), np.zeros(num, int), np.ones(num, bool), np.zeros(num))

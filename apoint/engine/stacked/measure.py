@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from apoint.data import Split, Task
+from apoint.engine.examples import Each, collect, example_values
 from apoint.engine.measure import BATCH, _regression_metrics, evaluating, predictions
 from apoint.engine.stacked.batches import is_shared
 from apoint.engine.stacked.losses import example_losses
@@ -34,11 +35,18 @@ class _Tally:
     count: int = 0
     answers: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)
+    each: Each | None = None
 
     def add(self, name: str, values: Tensor) -> None:
         """Add values of all replicas' examples, replica by replica."""
         total_R = values.reshape(self.num_replicas, -1).double().sum(1).cpu()
         self.sums[name] = self.sums[name] + total_R if name in self.sums else total_R
+
+    def keep(self, losses: Tensor, right: Tensor | None, nats: Tensor | None) -> None:
+        """Keep the metrics of single examples, [R, b] each, if they are wanted."""
+        if self.each is not None:
+            values = example_values(losses, right, nats)
+            collect(self.each, {name: value.view(self.num_replicas, -1) for name, value in values.items()})
 
     def metrics(self, row: int, targets: Tensor) -> dict[str, float]:
         """The metrics of one replica; see `engine.measure.evaluate`."""
@@ -52,7 +60,10 @@ class _Tally:
 
 
 def stacked_evaluate(
-    stack: Stack, split: Literal["train", "validation", "test"], average: bool = False
+    stack: Stack,
+    split: Literal["train", "validation", "test"],
+    average: bool = False,
+    each: Each | None = None,
 ) -> list[dict[str, float]]:
     """The metrics of each replica on its own split of this name.
 
@@ -60,10 +71,11 @@ def stacked_evaluate(
         stack: The replicas.
         split: Which split.
         average: Take the moving averages of the weights and running statistics instead of these.
+        each: The metrics of single examples are left in it, replica by replica.
     """
     first = stack.replicas[0]
     splits = [replica.data.splits[split] for replica in stack.replicas]
-    tally = _Tally(first.data.facts.task, stack.num_replicas)
+    tally = _Tally(first.data.facts.task, stack.num_replicas, each=each)
     leaves = stack.parameters.leaves
     own = stack.model.tensors
     if average:
@@ -100,13 +112,17 @@ def _measure(
     stack: Stack, tally: _Tally, leaves: Mapping[str, Tensor], x: Tensor, y: Tensor, shared: bool
 ) -> None:
     outputs = stack.model(x, leaves, shared)
-    tally.add("loss", example_losses(stack.replicas[0].loss, outputs, y))
+    losses, right, nats = example_losses(stack.replicas[0].loss, outputs, y), None, None
+    tally.add("loss", losses)
     outputs, y = outputs.flatten(0, 1), y.flatten(0, 1)
     if tally.task == "language":  # whatever the loss, a character costs its negative log-likelihood
-        tally.add("nats", cross_entropy(outputs, y))
+        nats = cross_entropy(outputs, y)
+        tally.add("nats", nats)
     tally.count += len(y) // stack.num_replicas
     tally.answers += y.numel() // stack.num_replicas
     if tally.task == "regression":
         tally.add("squares", (outputs.reshape(y.shape) - y).double().square())
     else:
-        tally.add("correct", predictions(outputs) == y)
+        right = predictions(outputs) == y
+        tally.add("correct", right)
+    tally.keep(losses.flatten(), right, nats)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from torch import Tensor
+
 from apoint.engine.loop import Cadence, Progress, Trainer
 from apoint.engine.replica import Replica
 from apoint.engine.step import NonFiniteError
@@ -34,21 +36,11 @@ class Seat(Trainer):
         if self.is_last or progress.step % self.log_every == 0:
             self._log_training()
 
-    @property
-    def is_last(self) -> bool:
-        """Whether the last step has been made."""
-        return self.progress.step == self.total_steps
-
-    @property
-    def evaluation_is_due(self) -> bool:
-        return self.is_last or self.progress.step % self.evaluate_every == 0
-
-    def measured(self, values: dict[str, dict[str, float]]) -> None:
-        """Record what was measured, split by split; may end the run before its time."""
+    def measured(self, values: dict[str, dict[str, float]], examples: dict[str, Tensor]) -> None:
+        """Record what was measured by split and on single examples; may end the run before its time."""
         for split, metrics in values.items():
             self._record(split, metrics)
-        self._sync()
-        self._consider_stopping()
+        self._conclude(examples)
 
     def diverged(self, error: NonFiniteError) -> None:
         """Record that the loss or the gradient was not finite."""

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
+from apoint.engine.examples import Each, joined
 from apoint.engine.loop import Moment
 from apoint.engine.signals import StopRequest, TrainingInterruptedError
 from apoint.engine.stacked.measure import stacked_evaluate
@@ -119,18 +122,28 @@ class StackTrainer:
     def _evaluate(self) -> None:
         seats = self.present
         values: list[dict[str, dict[str, float]]] = [{} for _ in seats]
+        examples: dict[str, Tensor] = {}
         for split in self.stack.replicas[0].data.splits:
             if split != "train":
-                for row, metrics in enumerate(self._measured(split)):
+                for row, metrics in enumerate(self._measured(split, examples)):
                     values[row][split] = metrics
-        for seat, own in zip(seats, values, strict=True):
-            seat.measured(own)
+        for row, (seat, own) in enumerate(zip(seats, values, strict=True)):
+            seat.measured(own, {name: value[row] for name, value in examples.items()})
 
-    def _measured(self, split: Any) -> list[dict[str, float]]:
-        rows = stacked_evaluate(self.stack, split)
+    def _measured(self, split: Any, examples: dict[str, Tensor]) -> list[dict[str, float]]:
+        """The metrics of each replica; those of single examples go into `examples`, if they are wanted."""
+        wanted = any(seat.keeps_examples(seat.replica.data.splits[split]) for seat in self.present)
+
+        def measured(prefix: str, average: bool = False) -> list[dict[str, float]]:
+            each = Each()
+            rows = stacked_evaluate(self.stack, split, average, each if wanted else None)
+            examples.update(joined(each, f"{split}_{prefix}"))
+            return rows
+
+        rows = measured("")
         if self.stack.average is None:
             return rows
-        averages = stacked_evaluate(self.stack, split, average=True)
+        averages = measured("average_", average=True)
         return [
             {**own, **{f"average_{name}": value for name, value in average.items()}}
             for own, average in zip(rows, averages, strict=True)

@@ -29,6 +29,7 @@ from apoint.engine.stream import TrainingStream
 from apoint.errors import StorageError, UsageError
 from apoint.recipe import load_recipe
 from apoint.store import Run, RunWriter
+from apoint.store.layout import EXAMPLES
 from tests.engine.stacked.cases import RECIPES, build
 
 FORK = multiprocessing.get_context("fork")
@@ -70,7 +71,7 @@ def rows(run: Run) -> list[dict[str, Any]]:
 
 
 def bits(run: Run) -> dict[str, bytes]:
-    """Everything in the last checkpoint of a run, to the bit, and its metrics."""
+    """Everything in the last checkpoint of a run, to the bit, its metrics and results of single examples."""
     saved = checkpoint.newest(run.folder, lambda sentence: None)
     assert saved is not None
     found = {
@@ -78,7 +79,8 @@ def bits(run: Run) -> dict[str, bytes]:
         for group, tensors in saved.tensors.items()
         for name, tensor in tensors.items()
     }
-    return {**found, "metrics": repr(rows(run)).encode()}
+    examples = (run.folder / EXAMPLES).read_bytes()
+    return {**found, "metrics": repr(rows(run)).encode(), "examples": examples}
 
 
 @pytest.mark.parametrize("recipe", [MLP, CNN], ids=["mlp", "cnn"])

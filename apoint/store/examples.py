@@ -1,0 +1,68 @@
+"""Results of single examples at the last evaluation of a run: one safetensors file in the run folder.
+
+For each metric that is a mean over examples a tensor under the metric's own name, such as `test_accuracy`:
+right or wrong as packed bits, other values as float32. `test_rows` says which examples of the source these
+are, where the split was drawn by the seed; else they are the first, second, third and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from apoint.errors import DamagedError
+
+if TYPE_CHECKING:  # reading a run must not wait for NumPy
+    import numpy as np
+    import numpy.typing as npt
+
+ROWS = "rows"
+MOST_BYTES = 64 * 2**20
+_LENGTH = "loss"  # measured for every task, so that it tells how many examples there are
+
+
+@dataclass(frozen=True)
+class ExampleResults:
+    """One metric on each example of a split.
+
+    Attributes:
+        values: The metric's mean over examples is that of these.
+        rows: Which examples they are; None for the first, second, third and so on.
+    """
+
+    values: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.int64] | None = None
+
+
+def pack(values: Mapping[str, npt.NDArray[Any]], rows: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The content of the file.
+
+    Args:
+        values: By metric, such as `test_accuracy`; the metrics of a split have the loss among them.
+        rows: By split, where the seed drew it.
+    """
+    import numpy as np
+    from safetensors.numpy import save
+
+    tensors = {name: np.packbits(each) if each.dtype == bool else each for name, each in values.items()}
+    return save({**tensors, **{f"{split}_{ROWS}": each for split, each in rows.items()}})
+
+
+def unpack(content: bytes, metric: str) -> ExampleResults | None:
+    """The results of a metric, such as `test_accuracy`; None if the file has none of it."""
+    import numpy as np
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+        if metric not in tensors:
+            return None
+        split, values = metric.partition("_")[0], tensors[metric]
+        if values.dtype == np.uint8:
+            values = np.unpackbits(values, count=len(tensors[f"{split}_{_LENGTH}"]))
+        rows = tensors.get(f"{split}_{ROWS}")
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise DamagedError(f"the results of single examples are not as apoint writes them: {error}") from None
+    return ExampleResults(values.astype(np.float64), None if rows is None else rows.astype(np.int64))
