@@ -104,6 +104,8 @@ class VerdictRecord:
     exploratory: tuple[str, ...]
     notes: tuple[str, ...]
     interval_alpha: float
+    further_baseline: tuple[float, ...]
+    paired_interval: tuple[float, float]
 
     @property
     def has_interval(self) -> bool:
@@ -160,6 +162,8 @@ def _companions(content: Json) -> dict[str, Any]:
         "baseline": fields.numbers(content.get("baseline")),
         "candidate": fields.numbers(content.get("candidate")),
         "seeds": fields.wholes(content.get("seeds")),
+        "further_baseline": fields.numbers(content.get("further_baseline")),
+        "paired_interval": fields.interval(content.get("paired_interval")),
         "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
         "notes": tuple(filter(None, fields.texts(content.get("notes")))),
     }

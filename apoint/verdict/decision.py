@@ -7,8 +7,8 @@ change when more pairs are given, because each look sees the pairs up to it and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from apoint.errors import UsageError
 from apoint.verdict.calibration import DEFAULT_LOOKS, check_alpha, check_plan, first_look, levels
@@ -20,7 +20,7 @@ from apoint.verdict.companions import (
 )
 from apoint.verdict.estimate import adjusted_effect
 from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule, critical_value
-from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_pairs
+from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_further, read_pairs
 from apoint.verdict.planning import further_pairs
 from apoint.verdict.record import Look, Verdict, call, is_negligible
 from apoint.verdict.sign_flips import sign_flip_p, smallest_p
@@ -109,6 +109,7 @@ def decide(
     cap: float | None = None,
     resolution: float | None = None,
     exploratory: Sequence[str] = (),
+    further_baseline: Numbers | Mapping[int, float] = (),
 ) -> Verdict:
     """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
 
@@ -133,9 +134,12 @@ def decide(
         resolution: The smallest step of the metric, such as 1/10000 for an accuracy on 10,000 examples; by
             default found from the numbers.
         exploratory: Sentences that say why this does not confirm anything, such as a changed margin.
+        further_baseline: Numbers of further replicas of the baseline, chosen before the first look; by seed
+            if some of these seeds may become pairs. A look uses those that are not among its pairs.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
-    pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution)
+    further = read_further(further_baseline, seeds)
+    pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution, further)
     check_seeds(seeds, len(pairs))
     rule = declared.rule(declared.alpha)
     made: list[Look] = []
@@ -190,7 +194,8 @@ def build(
     used = pairs.first(last.pairs)
     check_failures(used)
     baseline, candidate = used.capped()
-    differences, moments = used.differences(), used.moments()
+    differences, moments, paired = used.differences(), used.moments(), used.paired_moments()
+    further = tuple(used.capped_further().tolist())
     improvement, improvement_interval = probability_of_improvement(differences, declared.alpha)
     rate = declared.alpha if interval_alpha is None else interval_alpha
     return Verdict(
@@ -217,13 +222,18 @@ def build(
         robust_mean=interquartile_mean(differences),
         correlation=pair_correlation(baseline, candidate),
         failures=used.failures(),
-        further_pairs=further_pairs(moments, last, declared.plan, len(pairs), rule),
+        # Later pairs may be of seeds that are counted beside the pairs now: only pairs are counted on.
+        further_pairs=further_pairs(
+            replace(moments, deviation=paired.deviation), last, declared.plan, len(pairs), rule
+        ),
         baseline=tuple(baseline.tolist()),
         candidate=tuple(candidate.tolist()),
         seeds=tuple(seeds)[: last.pairs],
         exploratory=declared.exploratory,
         notes=(*notes, *_notes(made, pairs, declared)),
         interval_alpha=rate,
+        further_baseline=further,
+        paired_interval=paired.interval(last.multiplier) if further else None,
     )
 
 

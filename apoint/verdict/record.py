@@ -83,6 +83,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
     failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
+    further_baseline: tuple[float, ...] = ()  # replicas of the baseline beyond the pairs, at that look
+    paired_interval: Interval | None = None  # from the pairs alone, if there were further replicas
 
     @property
     def sentence(self) -> str:
