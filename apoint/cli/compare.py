@@ -71,6 +71,11 @@ def fleet_options(command: Any) -> Any:
 @click.option("--budget", help="A time limit such as 20m: as many pairs as fit.")
 @click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
 @click.option(
+    "--cached-baselines/--no-cached-baselines",
+    default=True,
+    help="Whether baseline replicas that are there already sharpen the baseline's mean; they do by default.",
+)
+@click.option(
     "--tune", help="Settings to tune in each arm first, such as lr,weight_decay, on seeds of their own."
 )
 @click.option("--tune-budget", type=int, default=12, show_default=True, help="Settings tried for each arm.")
@@ -240,6 +245,10 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     say(f"looks        {looks}; error rate {plan.alpha:g} over all of them")
     say(f"margin       {margin}")
     say(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
+    if plan.cached_baselines:
+        say(
+            f"cached       {len(plan.cached_baselines)} baseline replicas, beyond the pairs of the first look"
+        )
     say(f"{whole.sentence}")
     say(
         f"expected     {duration(first.seconds)} to the first look, at most {duration(whole.seconds)}, "

@@ -31,6 +31,7 @@ from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
+from apoint.trials.cached import ORDINARY_SEEDS, cached_seeds, cached_values
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
 from apoint.trials.outcome import outcome_of
 from apoint.trials.record import ArmRecord
@@ -59,6 +60,8 @@ class Rules:
         first_seed: Seeds are this one and those that follow.
         budget: A time limit such as `20m`: as many pairs as fit.
         vary: What the seed changes.
+        cached_baselines: Whether baseline replicas that are there already, with seeds beyond the pairs of a
+            look, sharpen the baseline's mean.
     """
 
     metric: str | None = None
@@ -70,6 +73,7 @@ class Rules:
     first_seed: int = 0
     budget: str | float | None = None
     vary: Sequence[str] | None = None
+    cached_baselines: bool = True
 
     def __post_init__(self) -> None:
         if self.margin is not None and (isinstance(self.margin, bool) or not self.margin > 0):
@@ -117,6 +121,7 @@ class Comparison:
     verdict: Verdict | None = None
     result: dict[str, Any] = field(default_factory=dict)
     _records: list[ArmRecord] = field(default_factory=list)
+    _further: dict[int, float] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -128,6 +133,7 @@ class Comparison:
     def run(self) -> Verdict:
         """Train pairs up to the look that decides, or to the last; returns the verdict."""
         self._records = [ArmRecord(arm) for arm in self.arms]
+        self._read_cached()
         declarations.write_declaration(self.folder, self.declaration)
         record.write_recipes(self.folder, self.arms)
         for reason in self.exploratory:
@@ -153,6 +159,19 @@ class Comparison:
         assert self.verdict is not None
         self._keep("undecided" if self.verdict.outcome == "undecided" else "decided")
         return self.verdict
+
+    def _read_cached(self) -> None:
+        """Read the declared cached replicas; one that is damaged is left out, but not after a look."""
+        declared = self.declaration.cached_baselines
+        if not declared:
+            return
+        baseline, looked = self.arms[0], record.read_result(self.folder) is not None
+        metric = baseline.metric or self.declaration.metric
+        self._further = cached_values(baseline, self.fleet, declared, metric, None if looked else self.say)
+        self.declaration = replace(self.declaration, cached_baselines=tuple(self._further))
+        if number := len(self._further):
+            does = "replica sharpens" if number == 1 else "replicas sharpen"
+            self.say(f"{number} cached baseline {does} the baseline's mean")
 
     def _settle(self) -> None:
         """Choose how to train once for all looks; who goes on with a comparison does it in the same way."""
@@ -238,6 +257,7 @@ class Comparison:
             cap=plan.cap["value"],
             resolution=self._resolution(),
             exploratory=tuple(self.exploratory),
+            further_baseline=self._further,
         )
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
         self.verdict = replace(verdict, failure_reasons=tuple(reasons))
@@ -367,9 +387,21 @@ def prepare(
         len(data.splits[wanted.metric.partition("_")[0]]),
         say,
     )
-    if rules.budget is not None and declaration is wanted:
-        comparison.declaration = _within_budget(comparison, rules, wanted)
+    if declaration is wanted:
+        if rules.budget is not None:
+            comparison.declaration = _within_budget(comparison, rules, wanted)
+        if rules.cached_baselines and not options.fresh:
+            comparison.declaration = _with_cached(comparison)
     return comparison
+
+
+def _with_cached(comparison: Comparison) -> Declaration:
+    """The declaration with the baseline replicas that are there, beyond the pairs of the first look."""
+    plan = comparison.declaration
+    beyond = plan.first_seed + comparison._stations()[0]
+    seeds = range(beyond, plan.first_seed + ORDINARY_SEEDS)
+    found = cached_seeds(comparison.arms[0], comparison.fleet, seeds, comparison.say)
+    return replace(plan, cached_baselines=found)
 
 
 def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
@@ -398,6 +430,7 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
         },
         arms=declarations.arm_facts(arms),
         time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
+        cached_baselines=() if rules.cached_baselines else None,
     )
 
 
@@ -476,8 +509,9 @@ def compare(
         watch: Called with where the fleet stands.
         report: Whether to draw `report.html` in the comparison's folder.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
-        **settings: Of `Rules` (metric, margin, alpha, looks, anytime, max_pairs, first_seed, budget, vary),
-            of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`, `stack`.
+        **settings: Of `Rules` (metric, margin, alpha, looks, anytime, max_pairs, first_seed, budget, vary,
+            cached_baselines), of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`,
+            `stack`.
     """
     sorted_settings = split_settings(settings)
     with custom.allowing_code(allow_code):

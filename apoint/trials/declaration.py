@@ -28,6 +28,7 @@ _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
     "vary", "cap",
 )  # fmt: skip
+_LATER = {"cached_baselines"}  # fields that an older declaration does not have
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Declaration:
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
         created: When this was declared.
+        cached_baselines: The seeds of baseline replicas that were there before the first look, beyond its
+            pairs; None if they are not to be used.
     """
 
     metric: str
@@ -67,22 +70,30 @@ class Declaration:
     arms: tuple[dict[str, Any], ...]
     time_budget: float | None = None
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    cached_baselines: tuple[int, ...] | None = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = asdict(self)
         lists = {name: list(values[name]) for name in ("looks", "vary", "arms")}
+        if self.cached_baselines is not None:
+            lists["cached_baselines"] = list(self.cached_baselines)
         return {"schema_version": SCHEMA_VERSION, **values, **lists}
 
     def changed_from(self, earlier: Declaration) -> list[str]:
         """In what this departs from an earlier declaration of the same question, in words."""
         same_limit = self.time_budget is not None and self.time_budget == earlier.time_budget
         planned_by_time = ("looks", "max_pairs") if same_limit else ()
-        return [
+        changed = [
             f"{name.replace('_', ' ')} was declared as {_shown(before)} and is now {_shown(now)}"
             for name in _RULES
             if name not in planned_by_time and (before := earlier.rule(name)) != (now := self.rule(name))
         ]
+        if self.cached_baselines is None and earlier.cached_baselines:
+            changed.append("cached baselines were declared and are now not used")
+        if self.cached_baselines is not None and earlier.cached_baselines is None:
+            changed.append("cached baselines were declared as not used and are now used")
+        return changed
 
     def rule(self, name: str) -> Any:
         """A rule as it is compared: where there is no margin, the rule that it follows from."""
@@ -132,10 +143,11 @@ def read_declaration(folder: Path) -> Declaration | None:
         values = read_sealed(path)
         version = values.pop("schema_version")
         known = {each.name for each in fields(Declaration)}
-        if version != SCHEMA_VERSION or set(values) != known:
+        if version != SCHEMA_VERSION or set(values) | _LATER != known:
             raise UsageError(f"{path} was written by another version of apoint; move the folder away")
-        for name in ("looks", "vary", "arms"):
-            values[name] = tuple(values[name])
+        for name in ("looks", "vary", "arms", *_LATER):
+            if values.get(name) is not None:
+                values[name] = tuple(values[name])
         return Declaration(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
@@ -160,7 +172,9 @@ def place(
     changed = wanted.changed_from(first)
     if not changed:
         return folder, first, []
-    rules = json.dumps([wanted.time_budget, *(_shown(wanted.rule(rule)) for rule in _RULES)])
-    suffix = hashlib.sha256(rules.encode()).hexdigest()[:6]
+    rules = [wanted.time_budget, *(_shown(wanted.rule(rule)) for rule in _RULES)]
+    if wanted.cached_baselines is None:
+        rules.append("no cached baselines")
+    suffix = hashlib.sha256(json.dumps(rules).encode()).hexdigest()[:6]
     other = folder.with_name(f"{folder.name}-exploratory-{suffix}")
     return other, read_declaration(other) or wanted, changed

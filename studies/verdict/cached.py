@@ -101,7 +101,7 @@ class CachedPaths(Paths):
         self.skew[place] = np.where(usable, skew, self.skew[place])
         constant = s_dd <= 1e-20
         varied = np.where(constant, s_bb, np.where(usable & (1 - r2 <= 1e-12), s_all, 0.0))
-        self.hidden[place] = np.sqrt(2 * varied)
+        self.hidden[place] = np.sqrt(2 * np.maximum(varied, 0.0))
 
     def touching(self, place: int, value: np.ndarray | float, scale: float = 1.0) -> np.ndarray:
         """As ever; where nothing varies, the interval also holds what the pairs cannot have shown."""
