@@ -13,7 +13,7 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -285,17 +285,72 @@ CHOICE = tuple(
         (20,),
     )
 )
-CORRELATIONS, SPREADS = (-0.3, 0.0, 0.3, 0.6, 0.9, 0.99), (0.3, 1.0, 3.0)
+CORRELATIONS, SPREADS, FURTHER = (-0.3, 0.0, 0.3, 0.6, 0.9, 0.99), (0.3, 1.0, 3.0), (8, 26, 90)
 CASES = (
-    *(Case(*each) for each in product(NOISES, CORRELATIONS, SPREADS, (8, 26, 90))),
+    *(Case(*each) for each in product(NOISES, CORRELATIONS, SPREADS, FURTHER)),
     *(Case(n, r, 1.0, known=32) for n, r in product(NOISES, (0.0, 0.3, 0.6, 0.9))),
     *(Case(n, r, 1.0, earlier=e) for n, r, e in product(NOISES[:4], (0.0, 0.6), (0.5, 1.0))),
     *(Case(n, r, s, 26, anytime=True) for n, r, s in product(NOISES, (0.0, 0.6, 0.9), SPREADS)),
 )
 
 
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+def rates_table(cells: dict[str, dict[str, float]]) -> str:
+    """The worst of each noise and way of looking, with the replicas and, in brackets, from pairs alone."""
+    lines = ["| noise | false calls | coverage | false equivalent |", "|---|---|---|---|"]
+    groups = [(noise, anytime) for anytime in (False, True) for noise in NOISES]
+    for noise, anytime in groups:
+        rows = [cells[c.name] for c in CASES if c.noise == noise and c.anytime == anytime]
+        texts = []
+        for name in ("false_calls", "coverage", "false_equivalent"):
+            worst = min if name == "coverage" else max
+            with_, alone = (100 * worst(row[key] for row in rows) for key in (name, f"paired {name}"))
+            texts.append(f"{with_:.1f} % ({alone:.1f} %)")
+        how = ", at any time" if anytime else ""
+        lines.append(f"| {noise.name}{how} ({len(rows)} cases) | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def gain_table(cells: dict[str, dict[str, float]]) -> str:
+    """Gaussian noise: power at ½ deviation and mean pairs at 1 deviation, by correlation and spread."""
+    head = ["correlation", "candidate's spread", "pairs alone", *(f"{m} further" for m in FURTHER)]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---|" * (len(FURTHER) + 1)]
+    for spread, rho in product(SPREADS, CORRELATIONS):
+        rows = [cells[Case(GAUSSIAN, rho, spread, m).name] for m in FURTHER]
+        alone = [float(np.mean([row[f"paired {key}"] for row in rows])) for key in ("calls 0.5", "pairs 1")]
+        texts = [_gain(*alone), *(_gain(row["calls 0.5"], row["pairs 1"]) for row in rows)]
+        lines.append(f"| {rho:g} | {spread:g} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def _gain(calls: float, pairs: float) -> str:
+    return f"{100 * calls:.0f} %, {pairs:.1f} pairs"
+
+
+def bent_table(num: int = 20_000) -> str:
+    """False calls where the candidate follows the baseline along a curve; 90 further replicas."""
+    random = np.random.default_rng(5)
+    bends: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        "exp(b/2)": lambda b, e: np.exp(b / 2) - math.exp(1 / 8),
+        "exp(b/2) + e": lambda b, e: np.exp(b / 2) - math.exp(1 / 8) + e,
+        "b²/2 + e": lambda b, e: (b**2 - 1) / 2 + e,
+        "b²": lambda b, e: b**2 - 1,
+        "e·exp(b/2)": lambda b, e: e * np.exp(b / 2),
+    }
+    lines = ["| candidate | with further replicas | pairs alone |", "|---|---|---|"]
+    for name, bend in bends.items():
+        b, e = random.standard_normal((2, num, 32))
+        arms = Arms(b, bend(b, e), random.standard_normal((num, 90)), np.full((1, 90), NEVER))
+        case = Case(GAUSSIAN, 0.0, 1.0, 90)
+        calls = [judged(case, paths_of(case, arms, doubt), 1e-6).calls for doubt in (DOUBT, math.inf)]
+        lines.append(f"| {name} | {100 * calls[0]:.1f} % | {100 * calls[1]:.1f} % |")
+    return "\n".join(lines)
+
+
 def main() -> int:
-    """Measure the cases, one JSON line each; 1 if one is beyond its limits."""
+    """Measure the cases, one JSON line each, and print the tables; 1 if one is beyond its limits."""
     parser = argparse.ArgumentParser(prog="python -m studies.verdict.cached")
     parser.add_argument("--results", type=Path, default=Path(".cached-study.jsonl"))
     parser.add_argument(
@@ -305,28 +360,39 @@ def main() -> int:
     if options.choice:
         return _choose()
     kept = options.results.read_text().splitlines() if options.results.exists() else []
-    done, wrong = {json.loads(line)["case"] for line in kept}, 0
+    cells = {cell["case"]: cell for cell in map(json.loads, kept)}
     with options.results.open("a") as file:
-        for case in (each for each in CASES if each.name not in done):
+        for case in (each for each in CASES if each.name not in cells):
             cell = settled(case)
-            wrong += beyond(case, cell)
-            paired = {f"paired {name}": value for name, value in measure(case, doubt=math.inf).items()}
-            file.write(json.dumps({"case": case.name, "beyond": beyond(case, cell), **cell, **paired}) + "\n")
+            alone = {f"paired {name}": value for name, value in measure(case, doubt=math.inf).items()}
+            cells[case.name] = {"case": case.name, **cell, **alone}
+            file.write(json.dumps(cells[case.name]) + "\n")
             file.flush()
+    wrong = [case.name for case in CASES if beyond(case, cells[case.name])]
+    print(rates_table(cells), gain_table(cells), bent_table(), *wrong, sep="\n\n")
+    print(f"\n{len(CASES)} cases, {len(wrong)} beyond their limits")
     return 1 if wrong else 0
 
 
 def _choose() -> int:
+    """The worst rates of the cases of choice, for several constants."""
     for doubt in (math.inf, 1.0, 2.0, 3.0):
         cells = [(case.noise.skewed, measure(case, doubt=doubt)) for case in CHOICE]
         for skewed in (False, True):
             group = [cell for lean, cell in cells if lean == skewed]
             calls, equivalent = (max(cell[n] for cell in group) for n in ("false_calls", "false_equivalent"))
-            coverage = min(cell["coverage"] for cell in group)
-            print(
-                f"doubt {doubt:g}, skewed {skewed}: {calls:.4f} {coverage:.4f} {equivalent:.4f}", flush=True
+            coverage, pairs = (
+                worst(cell[n] for cell in group) for worst, n in ((min, "coverage"), (_mean, "pairs 1"))
             )
+            words = (
+                f"{100 * calls:.1f} % · {100 * coverage:.1f} % · {100 * equivalent:.1f} %, {pairs:.1f} pairs"
+            )
+            print(f"doubt {doubt:g}, {'skewed' if skewed else 'symmetric'}: {words}", flush=True)
     return 0
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
 
 
 if __name__ == "__main__":
