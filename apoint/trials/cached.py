@@ -1,7 +1,7 @@
 """Baseline replicas that earlier comparisons left: found by key before the first look, and declared.
 
-Nothing is trained for it. Only seeds below those of tuning and of a search's checks count: a setting that won on its
-tuning seeds owes that to luck in part, and as a baseline those replicas would make it look too good.
+Nothing is trained for it. Only seeds below those of tuning and of a search's checks count: a setting that won
+on its tuning seeds owes that to luck in part, and as a baseline those replicas would make it look too good.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from apoint.errors import DamagedError
 from apoint.trials.arms import Arm
 from apoint.trials.outcome import outcome_of
 
-ORDINARY_SEEDS = 1_000_000  # so many from the first seed on; tuning and the checks of a search have theirs beyond
+ORDINARY_SEEDS = 1_000_000  # from the first seed on; tuning and the checks of a search have theirs beyond
 
 
 def cached_seeds(arm: Arm, fleet: Fleet, among: range, say: Callable[[str], None]) -> tuple[int, ...]:

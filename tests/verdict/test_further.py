@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 from apoint.errors import UsageError
 from apoint.verdict import Verdict, decide, further
-from apoint.verdict.further import DOUBT, FEWEST_PAIRS, sharpened
+from apoint.verdict.further import FEWEST_PAIRS, sharpened
 from apoint.verdict.moments import Moments, skewness
 from studies.verdict.cached import CASES, NEVER, Case, draw_arms, judged, measure, paths_of
 from studies.verdict.rule import NAMES
@@ -74,7 +74,7 @@ def test_the_doubt_is_about_the_f_statistic(rho: float) -> None:
     baseline, candidate, more = arms(4, rho=rho)
     difference = candidate - baseline
     r = stats.linregress(baseline, difference).rvalue
-    share = 1 - DOUBT / ((12 - 2) * r**2 / (1 - r**2))
+    share = 1 - 2 / ((12 - 2) * r**2 / (1 - r**2))
     assert share > 0, "else this test shows nothing"
     cov, ratio = np.cov(difference, baseline), 12 / len(more)
     q = cov[1, 1] + ratio * np.concatenate([baseline, more]).var(ddof=1)
