@@ -86,6 +86,11 @@ def fleet_options(command: Any) -> Any:
     help="Whether the interval that covers new test examples too decides, or stands beside.",
 )
 @click.option(
+    "--cached-baselines/--no-cached-baselines",
+    default=True,
+    help="Whether baseline replicas that are there already sharpen the baseline's mean; they do by default.",
+)
+@click.option(
     "--tune", help="Settings to tune in each arm first, such as lr,weight_decay, on seeds of their own."
 )
 @click.option("--tune-budget", type=int, default=12, show_default=True, help="Settings tried for each arm.")
@@ -256,6 +261,10 @@ def _show_plan(comparison: Comparison, as_json: bool) -> None:
     say(f"margin       {margin}")
     say(f"test noise   {'decides with seeds' if plan.test_noise == 'include' else 'told beside'}")
     say(f"seeds        from {plan.first_seed}; they vary {', '.join(plan.vary)}")
+    if plan.cached_baselines:
+        say(
+            f"cached       {len(plan.cached_baselines)} baseline replicas, beyond the pairs of the first look"
+        )
     say(f"{whole.sentence}")
     say(
         f"expected     {duration(first.seconds)} to the first look, at most {duration(whole.seconds)}, "

@@ -125,8 +125,9 @@ def notice(first: str, *reasons: str) -> Markup:
 def _numbers(record: ComparisonRecord) -> Markup:
     verdict, digits = record.verdict, digits_of(record)
     most = fields.maybe_whole(record.declaration.get("max_pairs"))
+    what = "mean difference, with cached baselines" if verdict.further_baseline else "mean paired difference"
     rows = [
-        ("Effect", digits.signed(verdict.effect), "mean paired difference; positive favours the candidate"),
+        ("Effect", digits.signed(verdict.effect), f"{what}; positive favours the candidate"),
         (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
          "valid over all looks together" if verdict.has_interval else "too few pairs so far"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),

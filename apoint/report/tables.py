@@ -41,6 +41,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
     equivalence = _equivalence_row(record)
     rows: list[Row] = [
         *_adjusted_row(record),
+        *_paired_row(record),
         *equivalence,
         ("Probability of improvement", percent(verdict.improvement),
          f"share of pairs in which the candidate was better, ties half; {low} to {high}"),
@@ -72,6 +73,15 @@ def _adjusted_row(record: ComparisonRecord) -> list[Row]:
         return []
     shown = digits_of(record).signed(verdict.adjusted_effect)
     return [("Adjusted effect", shown, "without what stopping early adds on average")]
+
+
+def _paired_row(record: ComparisonRecord) -> list[Row]:
+    """The interval from the pairs alone, if further replicas of the baseline were there."""
+    verdict = record.verdict
+    if not verdict.further_baseline:
+        return []
+    beyond = f"{count(len(verdict.further_baseline), 'cached replica')} of the baseline beyond the pairs"
+    return [("From the pairs alone", digits_of(record).span(verdict.paired_interval), f"without {beyond}")]
 
 
 def _equivalence_row(record: ComparisonRecord) -> list[Row]:
@@ -199,6 +209,8 @@ def _declared(declaration: fields.Json, digits: Digits) -> list[Row]:
         ("Pairs at most", str(declaration.get("max_pairs", "not known")), _first_seed(declaration)),
         ("Varied by the seed", varied, "shared by both arms of a pair"),
         ("Test noise", fields.text(declaration.get("test_noise")), _TEST_NOISE),
+        ("Cached baseline", listed(fields.wholes(declaration.get("cached_baselines"))),
+         "seeds whose baseline was there already; those beyond the pairs sharpen its mean"),
         ("Failed replicas", f"count as {cap_value}", fields.text(cap.get("rule"))),
         ("Time to stop within", duration(limit) if limit > 0 else "", "of the whole comparison"),
         ("Declared at", fields.text(declaration.get("created")).replace("T", " ")[:16], ""),

@@ -112,6 +112,8 @@ class VerdictRecord:
     both_unknown: str
     test_examples: int
     test_pool: int
+    further_baseline: tuple[float, ...]
+    paired_interval: tuple[float, float]
 
     @property
     def number(self) -> str:
@@ -189,6 +191,8 @@ def _companions(content: Json) -> dict[str, Any]:
         "baseline": fields.numbers(content.get("baseline")),
         "candidate": fields.numbers(content.get("candidate")),
         "seeds": fields.wholes(content.get("seeds")),
+        "further_baseline": fields.numbers(content.get("further_baseline")),
+        "paired_interval": fields.interval(content.get("paired_interval")),
         "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
         "notes": tuple(filter(None, fields.texts(content.get("notes")))),
         **{name: fields.text(content.get(name)) for name in ("both_outcome", "both_unknown")},

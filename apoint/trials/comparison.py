@@ -33,6 +33,7 @@ from apoint.trials import declaration as declarations
 from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
+from apoint.trials.cached import ORDINARY_SEEDS, cached_seeds, cached_values
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
 from apoint.trials.evaluations import check_arms, check_last
 from apoint.trials.examples import LAST_ALONE, TOO_FEW, PairedExamples
@@ -66,6 +67,8 @@ class Rules:
         vary: What the seed changes.
         test_noise: `beside`: seeds decide, and the interval over seeds and test examples stands beside it;
             `include`: that one decides.
+        cached_baselines: Whether baseline replicas that are there already, with seeds beyond the pairs of a
+            look, sharpen the baseline's mean.
     """
 
     metric: str | None = None
@@ -79,6 +82,7 @@ class Rules:
     budget: str | float | None = None
     vary: Sequence[str] | None = None
     test_noise: str = "beside"
+    cached_baselines: bool = True
 
     def __post_init__(self) -> None:
         check_last(self.last)
@@ -129,6 +133,7 @@ class Comparison:
     result: dict[str, Any] = field(default_factory=dict)
     _records: list[ArmRecord] = field(default_factory=list)
     _examples: PairedExamples = field(default_factory=PairedExamples)
+    _further: dict[int, float] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -140,6 +145,7 @@ class Comparison:
     def run(self) -> Verdict:
         """Train pairs up to the look that decides, or to the last; returns the verdict."""
         self._records, self._examples = [ArmRecord(arm) for arm in self.arms], PairedExamples()
+        self._read_cached()
         declarations.write_declaration(self.folder, self.declaration)
         record.write_recipes(self.folder, self.arms)
         for reason in self.exploratory:
@@ -165,6 +171,21 @@ class Comparison:
         assert self.verdict is not None
         self._keep("undecided" if self.verdict.outcome == "undecided" else "decided")
         return self.verdict
+
+    def _read_cached(self) -> None:
+        """Read the declared cached replicas; one that is damaged is left out, but not after a look."""
+        declared = self.declaration.cached_baselines
+        if not declared:
+            return
+        baseline, looked = self.arms[0], record.read_result(self.folder) is not None
+        metric = baseline.metric or self.declaration.metric
+        leave_out = None if looked else self.say
+        last = self.declaration.last
+        self._further = cached_values(baseline, self.fleet, declared, metric, last, leave_out)
+        self.declaration = replace(self.declaration, cached_baselines=tuple(self._further))
+        if number := len(self._further):
+            does = "replica sharpens" if number == 1 else "replicas sharpen"
+            self.say(f"{number} cached baseline {does} the baseline's mean")
 
     def _settle(self) -> None:
         """Choose how to train once for all looks; who goes on with a comparison does it in the same way."""
@@ -270,6 +291,7 @@ class Comparison:
             exploratory=tuple(self.exploratory),
             examples=self._example_noise(pairs),
             test_noise=plan.test_noise,
+            further_baseline=self._further,
         )
         unknown = (self._examples.missing or TOO_FEW) if verdict.looks and not verdict.both_outcome else ""
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
@@ -390,9 +412,21 @@ def prepare(
         len(data.splits[wanted.metric.partition("_")[0]]),
         say,
     )
-    if rules.budget is not None and declaration is wanted:
-        comparison.declaration = _within_budget(comparison, rules, wanted)
+    if declaration is wanted:
+        if rules.budget is not None:
+            comparison.declaration = _within_budget(comparison, rules, wanted)
+        if declaration.cached_baselines is not None and not options.fresh:
+            comparison.declaration = _with_cached(comparison)
     return comparison
+
+
+def _with_cached(comparison: Comparison) -> Declaration:
+    """The declaration with the baseline replicas that are there, beyond the pairs of the first look."""
+    plan = comparison.declaration
+    beyond = plan.first_seed + comparison._stations()[0]
+    seeds = range(beyond, plan.first_seed + ORDINARY_SEEDS)
+    found = cached_seeds(comparison.arms[0], comparison.fleet, seeds, comparison.say)
+    return replace(plan, cached_baselines=found)
 
 
 def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
@@ -426,6 +460,8 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
         time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
         last=rules.last,
         test_noise=rules.test_noise,
+        # What examples add was measured for pairs alone.
+        cached_baselines=() if rules.cached_baselines and rules.test_noise == "beside" else None,
     )
 
 
@@ -505,7 +541,8 @@ def compare(
         report: Whether to draw `report.html` in the comparison's folder.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
-            vary, test_noise), of `apoint.engine.Options` (runs_root, data_root, …), and `backend`, `workers`,
+            vary, test_noise, cached_baselines), of `apoint.engine.Options` (runs_root, data_root, …), and
+            `backend`, `workers`,
             `stack`.
     """
     sorted_settings = split_settings(settings)

@@ -29,7 +29,7 @@ _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
     "vary", "cap", "test_noise",
 )  # fmt: skip
-_ADDED = ("last", "test_noise")  # what declarations did not have in the beginning; they mean the default
+_LATER = ("last", "test_noise", "cached_baselines")  # what older declarations lack; they mean the default
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Declaration:
         test_noise: `include` if the interval over seeds and test examples decides, `beside` if it is told
             beside the one over seeds.
         created: When this was declared.
+        cached_baselines: The seeds of baseline replicas that were there before the first look, beyond its
+            pairs; None if they are not to be used.
     """
 
     metric: str
@@ -74,11 +76,14 @@ class Declaration:
     last: int = 1
     test_noise: str = "beside"
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    cached_baselines: tuple[int, ...] | None = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = asdict(self)
         lists = {name: list(values[name]) for name in ("looks", "vary", "arms")}
+        if self.cached_baselines is not None:
+            lists["cached_baselines"] = list(self.cached_baselines)
         return {"schema_version": SCHEMA_VERSION, **values, **lists}
 
     @property
@@ -90,11 +95,16 @@ class Declaration:
         """In what this departs from an earlier declaration of the same question, in words."""
         same_limit = self.time_budget is not None and self.time_budget == earlier.time_budget
         planned_by_time = ("looks", "max_pairs") if same_limit else ()
-        return [
+        changed = [
             f"{name.replace('_', ' ')} was declared as {_shown(before)} and is now {_shown(now)}"
             for name in _RULES
             if name not in planned_by_time and (before := earlier.rule(name)) != (now := self.rule(name))
         ]
+        if self.cached_baselines is None and earlier.cached_baselines:
+            changed.append("cached baselines were declared and are now not used")
+        if self.cached_baselines is not None and earlier.cached_baselines is None:
+            changed.append("cached baselines were declared as not used and are now used")
+        return changed
 
     def rule(self, name: str) -> Any:
         """A rule as it is compared: the metric with its evaluations; for no margin, what it follows from."""
@@ -146,10 +156,11 @@ def read_declaration(folder: Path) -> Declaration | None:
         values = read_sealed(path)
         version = values.pop("schema_version")
         known = {each.name for each in fields(Declaration)}
-        if version != SCHEMA_VERSION or {*values, *_ADDED} != known:
+        if version != SCHEMA_VERSION or {*values, *_LATER} != known:
             raise UsageError(f"{path} was written by another version of apoint; move the folder away")
-        for name in ("looks", "vary", "arms"):
-            values[name] = tuple(values[name])
+        for name in ("looks", "vary", "arms", "cached_baselines"):
+            if values.get(name) is not None:
+                values[name] = tuple(values[name])
         return Declaration(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
@@ -174,7 +185,9 @@ def place(
     changed = wanted.changed_from(first)
     if not changed:
         return folder, first, []
-    rules = json.dumps([wanted.time_budget, *(_shown(wanted.rule(rule)) for rule in _RULES)])
-    suffix = hashlib.sha256(rules.encode()).hexdigest()[:6]
+    rules = [wanted.time_budget, *(_shown(wanted.rule(rule)) for rule in _RULES)]
+    if wanted.cached_baselines is None:
+        rules.append("no cached baselines")
+    suffix = hashlib.sha256(json.dumps(rules).encode()).hexdigest()[:6]
     other = folder.with_name(f"{folder.name}-exploratory-{suffix}")
     return other, read_declaration(other) or wanted, changed

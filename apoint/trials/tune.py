@@ -496,7 +496,8 @@ def _after(
     arms, plan = (first, second), comparison.declaration
     check_comparable(first, second, plan.metric)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    wanted = replace(plan, arms=declarations.arm_facts(arms), created=now)
+    cached = None if plan.cached_baselines is None else ()  # what was found is of the arm before tuning
+    wanted = replace(plan, arms=declarations.arm_facts(arms), created=now, cached_baselines=cached)
     root, untuned = comparison.folder.parent.parent, declarations.question(comparison.arms)
     stem = re.sub(rf"-{untuned}.*$", "", comparison.folder.name)
     folder, declaration, exploratory = declarations.place(root, f"{stem}-tuned", arms, wanted)

@@ -187,6 +187,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("adjusted effect", _adjusted(verdict, show)),
         (f"{_percent(verdict)} interval", f"{show.span(verdict.interval)}, {_validity(verdict)}"),
         ("scope", scope(verdict, f"{_percent(verdict)} interval {show.span(verdict.both_interval)}")),
+        ("further baseline", _further_baseline(verdict, show)),
         ("equivalence", _equivalence(verdict, show)),
         *_looks(verdict, show),
         ("improved", f"{improved:.0f} % of the pairs ({low:.0f} to {high:.0f} %)"),
@@ -212,6 +213,18 @@ def _validity(verdict: Verdict) -> str:
     if len(verdict.planned_looks) == 1:
         return f"valid for a single look at {plan} pairs"
     return f"valid over the planned looks at {plan} pairs"
+
+
+def _further_baseline(verdict: Verdict, show: Digits) -> str:
+    """What replicas of the baseline beyond the pairs did to the interval."""
+    if not verdict.further_baseline or verdict.paired_interval is None:
+        return ""
+    found = plural(len(verdict.further_baseline), "replica")
+    if verdict.paired_interval == verdict.interval:
+        return f"{found} beyond the pairs; no gain here, so the pairs alone are used"
+    alone = f"from the pairs alone {show.span(verdict.paired_interval)}"
+    does = "sharpens" if len(verdict.further_baseline) == 1 else "sharpen"
+    return f"{found} beyond the pairs {does} the baseline's mean; {alone}"
 
 
 def _looks(verdict: Verdict, show: Digits) -> list[tuple[str, str]]:

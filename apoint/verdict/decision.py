@@ -7,7 +7,7 @@ change when more pairs are given, because each look sees the pairs up to it and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from apoint.errors import UsageError
@@ -22,7 +22,7 @@ from apoint.verdict.estimate import adjusted_effect
 from apoint.verdict.examples import ExampleNoise
 from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule, critical_value
 from apoint.verdict.moments import Moments
-from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_pairs
+from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_further, read_pairs
 from apoint.verdict.planning import further_pairs
 from apoint.verdict.record import UNKNOWN, Look, Outcome, Verdict, call, is_negligible
 from apoint.verdict.sign_flips import sign_flip_p, smallest_p
@@ -116,6 +116,7 @@ def decide(
     exploratory: Sequence[str] = (),
     examples: ExampleNoise | None = None,
     test_noise: str = "beside",
+    further_baseline: Numbers | Mapping[int, float] = (),
 ) -> Verdict:
     """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
 
@@ -143,10 +144,17 @@ def decide(
         examples: What the pairs share through their test examples; see `apoint.verdict.example_noise`.
         test_noise: With `beside`, seeds decide, and what `examples` add is reported beside it. With
             `include`, the interval over seeds and examples decides at every look.
+        further_baseline: Numbers of further replicas of the baseline, chosen before the first look; by seed
+            if some of these seeds may become pairs. A look uses those that are not among its pairs.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
     declared = replace(declared, includes_examples=check_test_noise(test_noise) == "include")
-    pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution)
+    further = read_further(further_baseline, seeds)
+    if declared.includes_examples and len(further.numbers):
+        raise UsageError(
+            "what test examples add was measured for pairs alone: leave further_baseline out, or test_noise"
+        )
+    pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution, further)
     check_seeds(seeds, len(pairs))
     _check_examples(examples, len(pairs), declared)
     rule = declared.rule(declared.alpha)
@@ -206,7 +214,8 @@ def judge(pairs: Pairs, declared: Declaration, rule: Rule, examples: ExampleNois
 def with_examples(pairs: Pairs, examples: ExampleNoise | None) -> Moments | None:
     """The moments of these pairs with the error from the choice of examples; None if it is not known."""
     error = math.nan if examples is None else examples.error(len(pairs))
-    return None if math.isnan(error) else replace(pairs.moments(), example_error=error)
+    # From the pairs alone: what examples add was measured without further replicas of the baseline.
+    return None if math.isnan(error) else replace(pairs.paired_moments(), example_error=error)
 
 
 def _said(moments: Moments, rule: Rule, margin: float) -> tuple[Interval, Interval, Outcome]:
@@ -241,9 +250,10 @@ def build(
     used = pairs.first(last.pairs)
     check_failures(used)
     baseline, candidate = used.capped()
-    differences, moments = used.differences(), used.moments()
+    differences, moments, paired = used.differences(), used.moments(), used.paired_moments()
     if declared.includes_examples:
         moments = with_examples(used, examples) or moments
+    further = tuple(used.capped_further().tolist())
     improvement, improvement_interval = probability_of_improvement(differences, declared.alpha)
     rate = declared.alpha if interval_alpha is None else interval_alpha
     return Verdict(
@@ -270,7 +280,10 @@ def build(
         robust_mean=interquartile_mean(differences),
         correlation=pair_correlation(baseline, candidate),
         failures=used.failures(),
-        further_pairs=further_pairs(moments, last, declared.plan, len(pairs), rule),
+        # Later pairs may be of seeds that are counted beside the pairs now: only pairs are counted on.
+        further_pairs=further_pairs(
+            replace(moments, deviation=paired.deviation), last, declared.plan, len(pairs), rule
+        ),
         baseline=tuple(baseline.tolist()),
         candidate=tuple(candidate.tolist()),
         seeds=tuple(seeds)[: last.pairs],
@@ -282,6 +295,8 @@ def build(
         both_interval=last.both_interval,
         test_examples=examples.size if examples else 0,
         test_pool=examples.pool if examples else 0,
+        further_baseline=further,
+        paired_interval=paired.interval(last.multiplier) if further else None,
     )
 
 

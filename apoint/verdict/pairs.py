@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from apoint.errors import UsageError
 from apoint.verdict.companions import mcnemar_p
+from apoint.verdict.further import sharpened
 from apoint.verdict.moments import CONSTANT, Moments, grid_step, is_constant, skewness
 from apoint.verdict.record import Failures
 from apoint.verdict.types import Array, Numbers
+
+
+@dataclass(frozen=True)
+class Further:
+    """Replicas of the baseline beyond the pairs, and the place at which each becomes part of a pair.
+
+    The place is infinite for a replica whose seed is not among the pairs.
+    """
+
+    numbers: Array = field(default_factory=lambda: np.empty(0))
+    places: Array = field(default_factory=lambda: np.empty(0))
+
+    def beyond(self, pairs: int) -> Further:
+        """Those that are not among the first so many pairs."""
+        later = self.places >= pairs
+        return Further(self.numbers[later], self.places[later])
 
 
 @dataclass(frozen=True)
@@ -24,13 +42,19 @@ class Pairs:
     higher_is_better: bool = True
     cap: float | None = None
     resolution: float | None = None  # the smallest step of the metric; None: found from the numbers
+    further: Further = field(default_factory=Further)
 
     def __len__(self) -> int:
         return len(self.baseline)
 
     def first(self, pairs: int) -> Pairs:
         """The first so many pairs."""
-        return replace(self, baseline=self.baseline[:pairs], candidate=self.candidate[:pairs])
+        return replace(
+            self,
+            baseline=self.baseline[:pairs],
+            candidate=self.candidate[:pairs],
+            further=self.further.beyond(pairs),
+        )
 
     def cap_value(self) -> float:
         """What a failed replica counts as: the declared cap, or the worst finite number of either arm.
@@ -43,16 +67,25 @@ class Pairs:
         if any(len(arm) == 0 for arm in arms):
             return math.nan
         worst = np.min if self.higher_is_better else np.max
-        return float(worst(np.concatenate(arms)))
+        further = self.further.numbers
+        return float(worst(np.concatenate([*arms, further[np.isfinite(further)]])))
 
     def capped(self) -> tuple[Array, Array]:
         """Both arms with failed replicas, and those worse than a declared cap, at the cap."""
+        return self._at_cap(self.baseline), self._at_cap(self.candidate)
+
+    def capped_further(self) -> Array:
+        """The further replicas of the baseline, counted in the same way."""
+        return self._at_cap(self.further.numbers)
+
+    def _at_cap(self, numbers: Array) -> Array:
         cap = self.cap_value()
-        arms = [np.where(np.isfinite(arm), arm, cap) for arm in (self.baseline, self.candidate)]
-        if self.cap is not None:
-            bound = np.maximum if self.higher_is_better else np.minimum
-            arms = [bound(arm, cap) for arm in arms]
-        return arms[0], arms[1]
+        finite: Array = np.where(np.isfinite(numbers), numbers, cap)
+        if self.cap is None:
+            return finite
+        bound = np.maximum if self.higher_is_better else np.minimum
+        capped: Array = bound(finite, cap)
+        return capped
 
     def differences(self) -> Array:
         """The paired differences, positive where the candidate is better; what is only rounding is 0."""
@@ -66,7 +99,16 @@ class Pairs:
         return float(self.capped()[0].std(ddof=1))
 
     def moments(self) -> Moments:
-        """Mean, deviation and skewness of the differences, with what the metric's resolution hides."""
+        """Mean, deviation and skewness, from the pairs and from further replicas of the baseline."""
+        paired = self.paired_moments()
+        if not len(self.further.numbers):
+            return paired
+        sign = 1.0 if self.higher_is_better else -1.0
+        baseline, further = sign * self.capped()[0], sign * self.capped_further()
+        return sharpened(paired, self.differences(), baseline, further, self._step())
+
+    def paired_moments(self) -> Moments:
+        """The same of the pairs' differences alone, with what the metric's resolution hides."""
         differences, step = self.differences(), self._step()
         constant = is_constant(differences)
         deviation = 0.0 if constant else float(differences.std(ddof=1))
@@ -101,6 +143,7 @@ def read_pairs(
     higher_is_better: bool,
     cap: float | None,
     resolution: float | None = None,
+    further: Further | None = None,
 ) -> Pairs:
     """The pairs, or a `UsageError` that says what is wrong with them."""
     first, second = read_numbers(baseline, "baseline"), read_numbers(candidate, "candidate")
@@ -121,9 +164,25 @@ def read_pairs(
             f"resolution must be 0 or above, got {resolution}: it is the smallest step of the metric, such "
             "as 1/10000 for an accuracy on 10,000 examples"
         )
-    pairs = Pairs(first, second, higher_is_better, None if cap is None else float(cap), resolution)
+    declared = None if cap is None else float(cap)
+    pairs = Pairs(first, second, higher_is_better, declared, resolution, further or Further())
     check_failures(pairs)
     return pairs
+
+
+def read_further(values: Any, seeds: Sequence[int]) -> Further:
+    """The further replicas of the baseline; with their seeds, those that become pairs later are known."""
+    if not isinstance(values, Mapping):
+        numbers = read_numbers(values, "further baseline")
+        return Further(numbers, np.full(len(numbers), math.inf))
+    if values and not len(seeds):
+        raise UsageError(
+            "further_baseline names seeds, so give the pairs' seeds as well: a replica counts once, in its "
+            "pair or beside the pairs"
+        )
+    place = {seed: float(position) for position, seed in enumerate(seeds)}
+    numbers = read_numbers(values.values(), "further baseline")
+    return Further(numbers, np.array([place.get(seed, math.inf) for seed in values], dtype=float))
 
 
 def check_failures(pairs: Pairs) -> None:

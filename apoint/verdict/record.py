@@ -96,6 +96,8 @@ class Verdict:
     both_unknown: str = ""  # why it is not known
     test_examples: int = 0  # how many examples a pair is measured on; 0 if not known
     test_pool: int = 0  # how many different ones all pairs together are measured on
+    further_baseline: tuple[float, ...] = ()  # replicas of the baseline beyond the pairs, at that look
+    paired_interval: Interval | None = None  # from the pairs alone, if there were further replicas
 
     @property
     def sentence(self) -> str:

@@ -107,11 +107,16 @@ def simulate(
 ) -> Result:
     """The outcome of each row's comparison, looked at as planned or after every pair."""
     points = points_of(looks, anytime, differences.shape[1])
-    paths, rule = Paths(differences, points, step, example_error), rule_of(looks, alpha, anytime)
-    wide, narrow = (at(np.array(points, dtype=float)) for at in (rule.critical, rule.one_sided))
-    num = len(differences)
+    paths = Paths(differences, points, step, example_error)
+    return walk(paths, rule_of(looks, alpha, anytime), margin, truth)
+
+
+def walk(paths: Paths, rule: Rule, margin: float | np.ndarray, truth: float | np.ndarray = 0.0) -> Result:
+    """The outcome of each row's comparison, look by look."""
+    wide, narrow = (at(np.array(paths.points, dtype=float)) for at in (rule.critical, rule.one_sided))
+    num = paths.mean.shape[1]
     result = Result(np.zeros(num, int), np.zeros(num, int), np.ones(num, bool), np.zeros(num))
-    for place, n in enumerate(points):
+    for place, n in enumerate(paths.points):
         open_ = result.outcome == UNDECIDED
         touching = paths.touching(place, 0.0)
         found = np.select(
