@@ -9,6 +9,7 @@ from apoint.report.curves import ComparisonRuns
 from apoint.report.markup import Markup, element, join
 from apoint.report.record import ComparisonRecord
 from apoint.report.scale import digits_of
+from apoint.report.verdict_record import VerdictRecord
 from apoint.report.words import (
     NO_BREAK,
     OUTCOME_SYMBOLS,
@@ -124,15 +125,21 @@ def _numbers(record: ComparisonRecord) -> Markup:
     verdict, digits = record.verdict, digits_of(record)
     most = fields.maybe_whole(record.declaration.get("max_pairs"))
     rows = [
-        ("Effect", digits.signed(verdict.effect), "mean paired difference; positive favours the candidate"),
+        ("Effect", digits.signed(verdict.effect),
+         f"mean paired difference; positive favours {favoured(verdict)}"),
         (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
          "valid over all looks together" if verdict.has_interval else "too few pairs so far"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
         ("Margin", digits.margin(verdict.margin), "the smallest difference that matters"),
-        ("Cost", *cost_words(record.cost)),
+        *([("Cost", *cost_words(record.cost))] if record.cost else []),
         ("Correlation of pairs", Digits(2).plain(verdict.correlation), _gain(verdict.correlation)),
     ]  # fmt: skip
     return element("dl", [key_number(*row) for row in rows], class_="numbers")
+
+
+def favoured(verdict: VerdictRecord) -> str:
+    """The candidate in the middle of a sentence."""
+    return verdict.candidate_name or "the candidate"
 
 
 def key_number(name: str, value: str, remark: str) -> Markup:
@@ -163,4 +170,4 @@ def _gain(correlation: float) -> str:
 def title(record: ComparisonRecord) -> Markup:
     """The title of the window."""
     word = OUTCOME_WORDS.get(record.verdict.outcome, "Undecided")
-    return join(element("title", f"{word}: {record.name}"))
+    return join(element("title", f"{word}: {record.verdict.change or record.name}"))

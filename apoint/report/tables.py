@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from apoint.report import fields
+from apoint.report.head import favoured
 from apoint.report.markup import Markup, element, join, table
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
@@ -17,6 +18,7 @@ from apoint.report.words import (
     NO_INTERVAL,
     Digits,
     budget_words,
+    capital,
     confidence,
     count,
     duration,
@@ -42,7 +44,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
         *_adjusted_row(record),
         *equivalence,
         ("Probability of improvement", percent(verdict.improvement),
-         f"share of pairs in which the candidate was better, ties half; {low} to {high}"),
+         f"share of pairs in which {favoured(verdict)} was better, ties half; {low} to {high}"),
         _standardised_row(verdict.standardised_effect),
         ("Robust mean", digits.signed(verdict.robust_mean),
          "mean of the middle half of the differences; far from the effect if few pairs decide it"),
@@ -110,7 +112,9 @@ def _failures_row(record: ComparisonRecord) -> Row:
         f"{failures.only_candidate}, McNemar's exact p = {p_value(failures.p)}; "
         f"counted as {digits_of(record).plain(record.cap)}"
     )
-    return "Failures", f"{failures.baseline} baseline, {failures.candidate} candidate", words
+    names = record.verdict.arm_names
+    each = f"{failures.baseline} {names['baseline']}, {failures.candidate} {names['candidate']}"
+    return "Failures", each, words
 
 
 def looks_table(record: ComparisonRecord) -> Markup:
@@ -223,8 +227,9 @@ def pairs_table(record: ComparisonRecord, beside: Path | None) -> Markup | None:
     """
     if not record.pairs:
         return None
-    head = ("Seed", "Baseline", "Candidate", "Difference", "Run folders")
-    rows = [_pair_row(record, pair, beside) for pair in record.pairs]
+    folders = ("Run folders",) if record.baseline.runs or record.candidate.runs else ()
+    head = ("Seed", *map(capital, record.verdict.arm_titles.values()), "Difference", *folders)
+    rows = [_pair_row(record, pair, beside)[: len(head)] for pair in record.pairs]
     summary = element("summary", f"All {count(len(rows), 'pair')} as a table")
     return element(
         "section", element("h2", "The numbers"),

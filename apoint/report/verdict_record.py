@@ -104,11 +104,24 @@ class VerdictRecord:
     exploratory: tuple[str, ...]
     notes: tuple[str, ...]
     interval_alpha: float
+    baseline_name: str
+    candidate_name: str
+    change: str
 
     @property
     def has_interval(self) -> bool:
         """Whether the interval has two ends yet."""
         return all(map(math.isfinite, self.interval))
+
+    @property
+    def arm_names(self) -> dict[str, str]:
+        """How the page calls each arm: by what it is if that was recorded, else by its part."""
+        return {"baseline": self.baseline_name or "baseline", "candidate": self.candidate_name or "candidate"}
+
+    @property
+    def arm_titles(self) -> dict[str, str]:
+        """The same with each arm's part beside its name."""
+        return {part: name if name == part else f"{name} ({part})" for part, name in self.arm_names.items()}
 
     @classmethod
     def from_dict(cls, content: Json, declaration: Json) -> VerdictRecord:
@@ -162,4 +175,5 @@ def _companions(content: Json) -> dict[str, Any]:
         "seeds": fields.wholes(content.get("seeds")),
         "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
         "notes": tuple(filter(None, fields.texts(content.get("notes")))),
+        **{name: fields.text(content.get(name)) for name in ("baseline_name", "candidate_name", "change")},
     }

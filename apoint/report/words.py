@@ -158,6 +158,11 @@ def budget_words(budget: Mapping[str, object]) -> str:
     return ", ".join(f"{size} {unit}" for unit, size in sizes.items())
 
 
+def capital(words: str) -> str:
+    """The words with a capital at the start of a heading; `lr 1e-3` and other names stay as they are."""
+    return words.capitalize() if words in ("baseline", "candidate") else words
+
+
 def metric_name(metric: str) -> str:
     """A metric as words: `test_accuracy` is `test accuracy`."""
     return clean(metric).replace("_", " ") or "metric"

@@ -14,7 +14,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,11 @@ from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
+from apoint.trials.naming import name_arms
 from apoint.trials.outcome import outcome_of
 from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, Verdict, check_plan, decide
+from apoint.verdict.card import Digits
 from apoint.verdict.decision import default_margin
 from apoint.verdict.pairs import Pairs
 
@@ -238,6 +240,7 @@ class Comparison:
             cap=plan.cap["value"],
             resolution=self._resolution(),
             exploratory=tuple(self.exploratory),
+            **asdict(name_arms(*self.arms)),
         )
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
         self.verdict = replace(verdict, failure_reasons=tuple(reasons))
@@ -274,10 +277,10 @@ class Comparison:
 
 def told(verdict: Verdict) -> str:
     """An effect and its interval in a few words."""
-    lower, upper = verdict.interval
-    if math.isinf(lower):
-        return f"{verdict.effect:+.3g}, no interval yet"
-    return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
+    (lower, upper), show = verdict.interval, Digits.of(verdict)
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        return f"{show.signed(verdict.effect)}, no interval yet"
+    return f"{show.signed(verdict.effect)}, between {show.signed(lower)} and {show.signed(upper)}"
 
 
 def _refuse_failing(kept: ArmRecord) -> None:

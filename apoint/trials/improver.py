@@ -31,6 +31,7 @@ from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import Candidate, Mixture, mix
 from apoint.trials.comparison import Comparison
 from apoint.trials.declaration import Declaration, arm_facts
+from apoint.trials.naming import name_arms
 from apoint.trials.outcome import Outcome, outcome_of
 from apoint.trials.race import (
     BASELINE,
@@ -169,8 +170,9 @@ class Improver:
         def has_time(replicas: int) -> bool:
             return self._has_time(replicas, share * plan.time_budget)
 
+        changes = {label: name_arms(self.base, arm).change for label, (_, arm) in self.entries.items()}
         self.race = Race(
-            list(self.entries), plan, self._train, self.say, self._note, has_time, self.test_size
+            list(self.entries), plan, self._train, self.say, self._note, has_time, self.test_size, changes
         )
         self.race.run()
 
@@ -406,7 +408,8 @@ class Improver:
 
     def _told(self, verdict: Verdict) -> str:
         lower, upper = verdict.interval
-        return f"{verdict.metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        better = f"{verdict.metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        return f"with {verdict.change}, {better}" if verdict.change else better
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""

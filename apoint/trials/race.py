@@ -10,7 +10,7 @@ What trains is handed in as a function, so that a race can also be run on number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -222,6 +222,7 @@ class Race:
         keep: Called after the pilot and after every look.
         has_time: Asked before each look but the first, with the number of replicas it needs.
         test_size: On how many examples the metric is measured.
+        changes: What each candidate changes, in words.
     """
 
     names: Sequence[str]
@@ -231,6 +232,7 @@ class Race:
     keep: Callable[[Race], None] = _silent
     has_time: Callable[[int], bool] = lambda replicas: True
     test_size: int = 1000
+    changes: Mapping[str, str] = field(default_factory=dict)
     margin: float | None = None
     ended_early: bool = False
     baseline: Lane = field(default_factory=lambda: Lane(BASELINE))
@@ -339,6 +341,7 @@ class Race:
             cap=self.cap,
             resolution=self._resolution(),
             exploratory=rules.exploratory,
+            changes=self.changes,
         )
 
     def _judged(self, values: list[float]) -> list[float]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, cut
 from apoint.verdict.calibration import DEFAULT_LOOKS, check_alpha, check_plan, first_look, levels
 from apoint.verdict.companions import (
     interquartile_mean,
@@ -22,7 +22,7 @@ from apoint.verdict.estimate import adjusted_effect
 from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule, critical_value
 from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_pairs
 from apoint.verdict.planning import further_pairs
-from apoint.verdict.record import Look, Verdict, call, is_negligible
+from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME, Look, Verdict, call, is_negligible
 from apoint.verdict.sign_flips import sign_flip_p, smallest_p
 from apoint.verdict.types import Numbers
 
@@ -109,6 +109,9 @@ def decide(
     cap: float | None = None,
     resolution: float | None = None,
     exploratory: Sequence[str] = (),
+    baseline_name: str = "",
+    candidate_name: str = "",
+    change: str = "",
 ) -> Verdict:
     """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
 
@@ -133,6 +136,9 @@ def decide(
         resolution: The smallest step of the metric, such as 1/10000 for an accuracy on 10,000 examples; by
             default found from the numbers.
         exploratory: Sentences that say why this does not confirm anything, such as a changed margin.
+        baseline_name: What to call the baseline, such as `adamw`.
+        candidate_name: What to call the candidate, such as `lion`.
+        change: What was changed, for the sentence; `lion instead of adamw` follows from the names.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
     pairs = read_pairs(baseline, candidate, declared.higher_is_better, cap, resolution)
@@ -143,7 +149,8 @@ def decide(
         made.append(judge(pairs.first(n), declared, rule))
         if made[-1].outcome != "undecided":
             break
-    return build(pairs, made, declared, rule, seeds=seeds)
+    verdict = build(pairs, made, declared, rule, seeds=seeds)
+    return named(verdict, baseline_name, candidate_name, change)
 
 
 def check_seeds(seeds: Sequence[int], pairs: int) -> None:
@@ -225,6 +232,15 @@ def build(
         notes=(*notes, *_notes(made, pairs, declared)),
         interval_alpha=rate,
     )
+
+
+def named(verdict: Verdict, baseline_name: str, candidate_name: str, change: str = "") -> Verdict:
+    """The verdict with names for its arms; what was changed follows from two names if it is not given."""
+    baseline, candidate = cut(baseline_name, LONGEST_NAME), cut(candidate_name, LONGEST_NAME)
+    if not change and baseline and candidate:
+        change = f"{candidate} instead of {baseline}"
+    change = cut(change, LONGEST_CHANGE)
+    return replace(verdict, baseline_name=baseline, candidate_name=candidate, change=change)
 
 
 def _notes(made: Sequence[Look], pairs: Pairs, declared: Declaration) -> list[str]:

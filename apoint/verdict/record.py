@@ -11,6 +11,7 @@ from apoint.errors import UsageError
 from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
+LONGEST_NAME, LONGEST_CHANGE = 36, 120  # letters: names stand in legends, changes in headlines
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
 
 
@@ -83,6 +84,9 @@ class Verdict:
     notes: tuple[str, ...] = ()
     interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
     failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
+    baseline_name: str = ""  # how the arms are called, such as `lr 1e-3`; empty if nobody said
+    candidate_name: str = ""
+    change: str = ""  # from baseline to candidate, such as `optimizer.lr 3e-4 instead of 1e-3`
 
     @property
     def sentence(self) -> str:
@@ -116,7 +120,10 @@ class Verdict:
             ) from None
 
 
-_TEXTS = ("outcome", "metric", "exploratory", "notes", "failure_reasons")
+_TEXTS = (
+    "outcome", "metric", "exploratory", "notes", "failure_reasons",
+    "baseline_name", "candidate_name", "change",
+)  # fmt: skip
 
 
 def _read(name: str, value: Any) -> Any:

@@ -464,7 +464,9 @@ OWN = ["--only-mine", "--candidate", NULLS[1], "--candidate", NORM, "--margin", 
 def test_the_command_shows_a_table_the_confirmation_and_the_file(command, tmp_path: Path, root: Path) -> None:
     target = tmp_path / "improved.yaml"
     out, err = command(*OWN, "--output", str(target))
-    assert out.startswith("model.norm=batch helps: test_accuracy is better by ")
+    assert out.startswith(
+        "model.norm=batch helps: with model.norm batch instead of none, test_accuracy is better by "
+    )
     table = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
     assert "better" in table["model.norm=batch"]
     assert "yours" in table["model.width=18"]

@@ -41,9 +41,9 @@ def test_the_sentence(effect: float, noise: float, higher_is_better: bool, begin
 
 
 def test_the_sentence_of_the_documents() -> None:
-    found = decide(np.zeros(16), 0.012 + 0.0115 * PATTERN[:16], 0.002, looks=(16,), metric="test_accuracy")
+    found = decide(np.zeros(16), 0.012 + 0.0115 * PATTERN[:16], 0.002, looks=(16,), metric="test_loss")
     assert found.sentence == (
-        "better: test_accuracy is higher by 0.0120 (95 % interval 0.0074 to 0.0166) over 16 pairs; 0.002 is "
+        "better: test_loss is higher by 0.0120 (95 % interval 0.0074 to 0.0166) over 16 pairs; 0.002 is "
         "the smallest difference that matters."
     )
 

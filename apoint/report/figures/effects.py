@@ -176,8 +176,9 @@ def describe(entry: Entry, digits: Digits) -> str:
     """The numbers of a verdict, line by line."""
     verdict = entry.verdict
     sure = f"{confidence(verdict.interval_alpha)} interval {digits.span(verdict.interval)}"
+    change = f"{verdict.change}\n" if verdict.change else ""
     return (
-        f"{entry.label}: {verdict.outcome}\nmean {digits.signed(verdict.effect)} over "
+        f"{entry.label}: {verdict.outcome}\n{change}mean {digits.signed(verdict.effect)} over "
         f"{count(verdict.pairs, 'pair')}\n{sure if verdict.has_interval else NO_INTERVAL}"
     )
 

@@ -167,7 +167,7 @@ def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
     """The comparisons on fresh seeds, which are what counts."""
     if not record.checks:
         return None
-    rows = [[_link(record, entry, place), *_cells(record, entry)] for entry in record.checks]
+    rows = [[_compared(record, entry, place), *_cells(record, entry)] for entry in record.checks]
     lead = (
         "Whoever wins among many was lucky, too. So each winner is compared with the recipe again, on seeds "
         "that took no part in the choice; only these numbers count."
@@ -175,6 +175,13 @@ def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
     body = table("Comparisons on fresh seeds", ("Comparison", "Verdict", "Mean", "Interval", "Pairs"), rows,
                  "wide changes")  # fmt: skip
     return section("On fresh seeds", lead, _drawn(record, record.checks, "fresh"), body)
+
+
+def _compared(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
+    """A comparison with its link, and what was changed in it."""
+    change = entry.verdict.change
+    told = element("small", change, class_="why") if change else None
+    return join(_link(record, entry, place), told)
 
 
 def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
@@ -205,11 +212,13 @@ def _told(entry: Entry) -> Markup:
     """A change with what it sets, why it was tried, and the item of the course."""
     item = f" (course item {entry.course})" if entry.course else ""
     written = ", ".join(f"{path}={setting(value)}" for path, value in entry.changes)
+    change = element("small", entry.verdict.change, class_="why") if entry.verdict.change else None
     return join(
         element("span", entry.label),
+        change,
         element("small", f"{entry.reason}{item}", class_="why") if entry.reason else None,
         element("small", element("code", written), class_="why")
-        if written not in ("", entry.label)
+        if written not in ("", entry.label) and not change
         else None,
     )
 
