@@ -111,7 +111,7 @@ def cut(text: object, most: int) -> str:
     for mark in (",", " "):  # rather between two parts than within one
         whole = kept[:-1].rpartition(mark)[0]
         if 2 * len(whole) > most:
-            return f"{whole}{mark.strip()} …"
+            return f"{whole.removesuffix(' and')}{mark.strip()} …"
     return f"{kept}…"
 
 

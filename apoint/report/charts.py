@@ -167,7 +167,7 @@ def _differences(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]
 
 
 def _curve_caption(record: ComparisonRecord, panel: Panel) -> str:
-    names = record.verdict.arm_titles
+    names = record.verdict.arm_words
     seeds = " and ".join(
         f"{count(found.num_curves, 'seed')} of {names[arm]}" for arm, found in panel.bands.items()
     )

@@ -9,7 +9,6 @@ from apoint.report.curves import ComparisonRuns
 from apoint.report.markup import Markup, element, join
 from apoint.report.record import ComparisonRecord
 from apoint.report.scale import digits_of
-from apoint.report.verdict_record import VerdictRecord
 from apoint.report.words import (
     NO_BREAK,
     OUTCOME_SYMBOLS,
@@ -21,6 +20,7 @@ from apoint.report.words import (
     count,
     metric_name,
     metric_unit,
+    unbroken,
 )
 
 _UNFINISHED = {
@@ -34,9 +34,16 @@ _UNFINISHED = {
 def head(record: ComparisonRecord, runs: ComparisonRuns) -> Markup:
     """Sentence, notices and key numbers."""
     return element(
-        "header", _kicker(record), element("h1", sentence(record)), _setting(record), _notices(record, runs),
-        _numbers(record),
+        "header", _kicker(record), element("h1", _headline(record)), _setting(record),
+        _notices(record, runs), _numbers(record),
     )  # fmt: skip
+
+
+def _headline(record: ComparisonRecord) -> Markup:
+    """The sentence: what was found in large letters, its interval and what follows in small ones."""
+    words = sentence(record)
+    place = words.find(f" ({confidence(record.verdict.interval_alpha)} interval")
+    return join(words) if place < 0 else join(words[:place], element("small", words[place:]))
 
 
 def sentence(record: ComparisonRecord) -> str:
@@ -59,7 +66,7 @@ def as_headline(words: str, metric: str) -> str:
     """A sentence with a capital, the metric as words, and numbers kept together with their unit."""
     if metric:
         words = words.replace(metric, metric_name(metric))
-    words = words.strip().replace(" %", f"{NO_BREAK}%")
+    words = unbroken(words.strip().replace(" %", f"{NO_BREAK}%"))
     return words[:1].upper() + words[1:]
 
 
@@ -89,7 +96,8 @@ def _setting(record: ComparisonRecord) -> Markup:
         "both arms of a pair share their seed",
         "the verdict speaks of other seeds on these test examples, not of new examples",
     ]
-    return element("p", "; ".join(filter(None, parts)) + ".", class_="lead")
+    words = "; ".join(filter(None, parts)) + "."
+    return element("p", words[:1].upper() + words[1:], class_="lead")
 
 
 def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
@@ -126,7 +134,7 @@ def _numbers(record: ComparisonRecord) -> Markup:
     most = fields.maybe_whole(record.declaration.get("max_pairs"))
     rows = [
         ("Effect", digits.signed(verdict.effect),
-         f"mean paired difference; positive favours {favoured(verdict)}"),
+         f"mean paired difference; positive favours {verdict.arm_words['candidate']}"),
         (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
          "valid over all looks together" if verdict.has_interval else "too few pairs so far"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
@@ -135,11 +143,6 @@ def _numbers(record: ComparisonRecord) -> Markup:
         ("Correlation of pairs", Digits(2).plain(verdict.correlation), _gain(verdict.correlation)),
     ]  # fmt: skip
     return element("dl", [key_number(*row) for row in rows], class_="numbers")
-
-
-def favoured(verdict: VerdictRecord) -> str:
-    """The candidate in the middle of a sentence."""
-    return verdict.candidate_name or "the candidate"
 
 
 def key_number(name: str, value: str, remark: str) -> Markup:

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 from apoint.report import fields
-from apoint.report.head import favoured
 from apoint.report.markup import Markup, element, join, table
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
@@ -44,7 +43,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
         *_adjusted_row(record),
         *equivalence,
         ("Probability of improvement", percent(verdict.improvement),
-         f"share of pairs in which {favoured(verdict)} was better, ties half; {low} to {high}"),
+         f"share of pairs in which {verdict.arm_words['candidate']} was better, ties half; {low} to {high}"),
         _standardised_row(verdict.standardised_effect),
         ("Robust mean", digits.signed(verdict.robust_mean),
          "mean of the middle half of the differences; far from the effect if few pairs decide it"),
@@ -107,14 +106,14 @@ def _failures_row(record: ComparisonRecord) -> Row:
     failures = record.verdict.failures
     if not failures.total:
         return "Failures", "none", "no replica diverged or failed in either arm"
+    first, second = record.verdict.arm_words.values()
     words = (
-        f"replicas that diverged or failed; alone in their pair: {failures.only_baseline} and "
+        f"replicas of {first} and of {second} that diverged or failed; alone in their pair: "
+        f"{failures.only_baseline} and "
         f"{failures.only_candidate}, McNemar's exact p = {p_value(failures.p)}; "
         f"counted as {digits_of(record).plain(record.cap)}"
     )
-    names = record.verdict.arm_names
-    each = f"{failures.baseline} {names['baseline']}, {failures.candidate} {names['candidate']}"
-    return "Failures", each, words
+    return "Failures", f"{failures.baseline} and {failures.candidate}", words
 
 
 def looks_table(record: ComparisonRecord) -> Markup:

@@ -8,6 +8,9 @@ from typing import Any
 
 from apoint.report import fields
 from apoint.report.fields import Json
+from apoint.report.words import unbroken
+
+_NAMES = ("baseline_name", "candidate_name", "change")
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,11 @@ class VerdictRecord:
         return {"baseline": self.baseline_name or "baseline", "candidate": self.candidate_name or "candidate"}
 
     @property
+    def arm_words(self) -> dict[str, str]:
+        """How a sentence calls each arm."""
+        return {part: f"the {part}" if name == part else name for part, name in self.arm_names.items()}
+
+    @property
     def arm_titles(self) -> dict[str, str]:
         """The same with each arm's part beside its name."""
         return {part: name if name == part else f"{name} ({part})" for part, name in self.arm_names.items()}
@@ -175,5 +183,5 @@ def _companions(content: Json) -> dict[str, Any]:
         "seeds": fields.wholes(content.get("seeds")),
         "exploratory": tuple(filter(None, fields.texts(content.get("exploratory")))),
         "notes": tuple(filter(None, fields.texts(content.get("notes")))),
-        **{name: fields.text(content.get(name)) for name in ("baseline_name", "candidate_name", "change")},
+        **{name: unbroken(fields.text(content.get(name))) for name in _NAMES},
     }

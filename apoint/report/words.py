@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,6 +157,11 @@ def budget_words(budget: Mapping[str, object]) -> str:
     """How long each replica trains, such as `30 epochs`."""
     sizes = {unit: f"{size:g}" if isinstance(size, float) else str(size) for unit, size in budget.items()}
     return ", ".join(f"{size} {unit}" for unit, size in sizes.items())
+
+
+def unbroken(words: str) -> str:
+    """The words with a true minus in exponents such as 2e-3, which a browser would break after a hyphen."""
+    return re.sub(r"(?<=\de)-(?=\d)", MINUS, words)
 
 
 def capital(words: str) -> str:

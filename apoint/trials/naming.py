@@ -164,7 +164,8 @@ def _settings(spec: Mapping[str, Any], other: Mapping[str, Any], keys: set[str])
         if key not in _TITLES and (key in keys or key == _ALWAYS_TOLD) and value != other.get(key, _ABSENT)
     ]
     told.sort(key=lambda key: key != _ALWAYS_TOLD)
-    return ", ".join(f"{key} {_worded(spec[key], other.get(key), set())}" for key in told[:MOST_SETTINGS])
+    parts = [f"{key} {_worded(spec[key], other.get(key), set())}" for key in told[:MOST_SETTINGS]]
+    return " and ".join(parts)
 
 
 def _title(spec: Any) -> str:

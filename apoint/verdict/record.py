@@ -11,7 +11,7 @@ from apoint.errors import UsageError
 from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
-LONGEST_NAME, LONGEST_CHANGE = 36, 120  # letters: names stand in legends, changes in headlines
+LONGEST_NAME, LONGEST_CHANGE = 44, 120  # letters: names stand in legends, changes in headlines
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
 
 

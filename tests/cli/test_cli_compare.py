@@ -58,6 +58,7 @@ def test_card_report_and_expectation(capsys: Any, elsewhere: Path) -> None:
     result = json.loads(out)
     assert result["schema_version"] == 1
     assert result["verdict"]["outcome"] == "worse"
+    assert result["sentence"].startswith(f"worse: with {result['verdict']['change']}, ")
     assert result["cost"]["from_cache"] == 2 * result["verdict"]["pairs"]
     assert [change["path"] for change in result["difference"]] == ["optimizer.lr"]
 

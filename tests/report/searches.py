@@ -35,6 +35,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "optimizer.lr=3.0 optimizer.name=nesterov": {"optimizer.lr": 3.0, "optimizer.name": "nesterov"},
     "rate-times-3": {"optimizer.lr": 0.003},
 }
+PHRASES = {  # an older record has none, so that not all have one here
+    "batch-norm": "model.norm batch instead of none",
+    "rate-times-3": "optimizer.lr 3e-3 instead of 1e-3",
+    "optimizer.lr=3.0 optimizer.name=nesterov": "nesterov at lr 3 instead of adamw at lr 1e-3",
+}
 
 
 def numbers(effect: float | None, key: int, spread: float = 0.0015) -> list[float]:
@@ -77,7 +82,7 @@ def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
     verdicts = decide_arms(
         numbers(0.0, 99),
         {label: numbers(effect, key) for key, (label, effect) in enumerate(effects.items())},
-        MARGIN, looks=LOOKS, metric="test_accuracy", seeds=range(PAIRS), cap=CAP,
+        MARGIN, looks=LOOKS, metric="test_accuracy", seeds=range(PAIRS), cap=CAP, changes=PHRASES,
     )  # fmt: skip
     race = [{**_candidate(label), "verdict": verdict.to_dict()} for label, verdict in verdicts.items()]
     checks = _checks() if helped and state == "finished" else []
@@ -110,8 +115,9 @@ def _checks() -> list[dict[str, Any]]:
     found = []
     for key, (stage, labels, before, after) in enumerate(stages):
         verdict = decide(
-            numbers(before, 50 + key), numbers(after, 60 + key), MARGIN, looks=LOOKS, metric="test_accuracy"
-        )
+            numbers(before, 50 + key), numbers(after, 60 + key), MARGIN, looks=LOOKS, metric="test_accuracy",
+            change=PHRASES.get(labels[0], "") if stage == "confirmation" else "",
+        )  # fmt: skip
         name = f"digits-mlp-vs-{'+'.join(labels)}-{stage}-1a2b3c4d"
         found.append(
             {"stage": stage, "labels": labels, "comparison": name, "confirmed": True,

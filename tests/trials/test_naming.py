@@ -44,7 +44,8 @@ def named(**changes: Any) -> Names:
         ({"average": {"decay": 0.99}}, "average decay 0.99 instead of none", "average decay 0.99",
          "no average"),
         ({"model.dropout": {"name": "window", "value": 0.1, "begin": "0%", "end": "20%"}},
-         "model.dropout window at value 0.1, begin 0% instead of 0.2", "dropout window at value 0.1, …",
+         "model.dropout window at value 0.1 and begin 0% instead of 0.2",
+         "dropout window at value 0.1 and begin 0%",
          "dropout 0.2"),
         ({"loss.label_smoothing": 0.1}, "loss.label_smoothing 0.1 instead of 0", "label_smoothing 0.1",
          "label_smoothing 0"),
@@ -70,7 +71,7 @@ def test_defaults_that_change_with_an_ingredient_are_left_out() -> None:
     assert "beta" not in named(optimizer__name="lion").change
     assert "eps" not in named(optimizer__name="lion").change
     own = named(optimizer={"name": "lion", "lr": 1e-4, "weight_decay": 0.01, "beta2": 0.9})
-    assert own.change == "lion at lr 1e-4, beta2 0.9 instead of adamw at lr 2e-3, beta2 0.999"
+    assert own.change == "lion at lr 1e-4 and beta2 0.9 instead of adamw at lr 2e-3 and beta2 0.999"
 
 
 def test_two_recipes_that_differ_in_much_go_by_their_names() -> None:
