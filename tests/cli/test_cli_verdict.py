@@ -78,6 +78,8 @@ def test_every_option_reaches_the_decision(capsys) -> None:
         higher_is_better=False,
         cap=2.0,
         seeds=range(20),
+        baseline_name="a",
+        candidate_name="b",
     )
     assert found == {
         "schema_version": 1,

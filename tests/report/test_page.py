@@ -200,7 +200,9 @@ def test_runs_that_diverged_are_said_to_leave_the_band(page: Page) -> None:
     assert "At the end 29 of 32 runs of the candidate still had a finite value" in text
     assert "At the end 29 of 32 pairs still had two finite values" in text
     assert "McNemar's exact p = 0.5" in text  # two pairs in which the candidate alone failed
-    assert "1 baseline, 3 candidate" in text
+    assert "1 and 3 replicas of the baseline and of the candidate that diverged or failed" in " ".join(
+        text.split()
+    )
     assert "the interval is longer on the side of the tail, below the effect" in text
     assert "about 40" in text
 

@@ -1,7 +1,9 @@
 """What a comparison changes, in words."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from apoint.plain_yaml import parse_yaml
 from apoint.trials.arms import Arm, make_arm
+from apoint.trials.candidates import own_candidate
+from apoint.trials.improve import _declared_entries
 from apoint.trials.naming import Names, name_arms, name_values, shown
 from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME
 
@@ -138,3 +142,14 @@ def test_a_number_reads_back_as_it_is(value: float) -> None:
     read = parse_yaml(shown(value), "value").content
     assert isinstance(read, int | float)
     assert math.isclose(read, value, rel_tol=1e-15)
+
+
+def test_a_search_goes_on_under_the_labels_it_was_declared_with() -> None:
+    """Labels of one's own candidates were written with other digits before; the recipe is what counts."""
+    candidate = own_candidate("optimizer.lr=0.003")
+    assert candidate.label == "optimizer.lr=3e-3"
+    arm = make_arm(candidate.label, BASE, candidate.changes)
+    declared = [{"label": "optimizer.lr=0.003", "fingerprint": arm.recipe.fingerprint}]
+    found = _declared_entries(SimpleNamespace(candidates=declared), {candidate.label: (candidate, arm)})
+    assert list(found) == ["optimizer.lr=0.003"]
+    assert found["optimizer.lr=0.003"] == (replace(candidate, label="optimizer.lr=0.003"), arm)
