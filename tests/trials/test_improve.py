@@ -235,7 +235,8 @@ def test_winners_that_add_up_are_put_together(monkeypatch, root: Path) -> None:
     assert found.verdict.interval[0] < 0.09 < found.verdict.interval[1]
     combination = found.evidence["checks"][2]["verdict"]
     assert min(combination["seeds"]) == 3_000_000
-    assert "help: test_accuracy is better by" in str(found)
+    changed = "model.norm batch instead of none and clip norm instead of none"
+    assert f"help: with {changed}, test_accuracy is better by" in str(found)
 
 
 def test_winners_that_spoil_each_other_are_not(monkeypatch, root: Path) -> None:

@@ -14,7 +14,7 @@ from apoint.plain_yaml import parse_yaml
 from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import own_candidate
 from apoint.trials.improve import _declared_entries
-from apoint.trials.naming import Names, name_arms, name_values, shown
+from apoint.trials.naming import Names, _changes, name_arms, name_values, shown
 from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -76,6 +76,13 @@ def test_defaults_that_change_with_an_ingredient_are_left_out() -> None:
     assert "eps" not in named(optimizer__name="lion").change
     own = named(optimizer={"name": "lion", "lr": 1e-4, "weight_decay": 0.01, "beta2": 0.9})
     assert own.change == "lion at lr 1e-4 and beta2 0.9 instead of adamw at lr 2e-3 and beta2 0.999"
+
+
+def test_what_follows_elsewhere_from_a_change_is_left_out() -> None:
+    before, after = {"model": "a", "init": "x"}, {"model": "b", "init": "y"}
+    found = _changes(before, after, {"model": "a"}, {"model": "b"})
+    assert [each.phrase for each in found] == ["model b instead of a"]
+    assert len(_changes(before, after, {}, {})) == 2, "if nobody wrote any, all are told"
 
 
 def test_two_recipes_that_differ_in_much_go_by_their_names() -> None:

@@ -207,10 +207,10 @@ def test_accuracies_in_per_cent_are_not_taken_for_shares() -> None:
 
 
 def test_names_survive_the_record_and_are_kept_short() -> None:
-    found = decide(BASELINE, CANDIDATE, 0.005, looks=(8,), baseline_name="nan", candidate_name="b" * 200)
+    found = decide(BASELINE, CANDIDATE, 0.005, looks=(8,), baseline_name="NaN", candidate_name="b" * 200)
     again = Verdict.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again == found
-    assert again.baseline_name == "nan", "a column may be called so"
+    assert again.baseline_name == "NaN", "a column may be called so"
     assert len(again.candidate_name) == LONGEST_NAME
     older = {key: value for key, value in found.to_dict().items() if key not in NAMES}
     assert Verdict.from_dict(older).sentence.startswith("better: the score is")
@@ -253,6 +253,7 @@ def test_no_surface_shows_what_is_no_number(pairs, margin, cap, anytime: bool, m
     ("baseline", "candidate"),
     [
         ([0.1 + 0.2, 0.3, 0.4, 0.5], [0.3, 0.1 + 0.2, 0.4, 0.5]),  # they differ by rounding, too few pairs
+        ([0.3] * 4, [0.1 + 0.2] * 4),  # all of them by +5.55e-17
         ([0.3] * 8, [0.1 + 0.2] * 8),
         ([0.5] * 8, [0.5] * 8),
         ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]),
