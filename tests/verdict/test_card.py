@@ -253,7 +253,7 @@ def test_no_surface_shows_what_is_no_number(pairs, margin, cap, anytime: bool, m
     ("baseline", "candidate"),
     [
         ([0.1 + 0.2, 0.3, 0.4, 0.5], [0.3, 0.1 + 0.2, 0.4, 0.5]),  # they differ by rounding, too few pairs
-        ([0.3] * 4, [0.1 + 0.2] * 4),  # all of them by +5.55e-17
+        ([0.5, 0.5, 0.5], [0.6, 0.7, 0.2]),  # the mean difference is -1.85e-17, and should be 0
         ([0.3] * 8, [0.1 + 0.2] * 8),
         ([0.5] * 8, [0.5] * 8),
         ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]),
