@@ -102,6 +102,19 @@ def one_line(text: object) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def cut(text: object, most: int) -> str:
+    """The text on one line in at most so many characters; what is cut off at its end is marked."""
+    line = one_line(" ".join(str(text).split()))
+    if len(line) <= most:
+        return line
+    kept = line[: most - 1]
+    for mark in (",", " "):  # rather between two parts than within one
+        whole = kept[:-1].rpartition(mark)[0]
+        if 2 * len(whole) > most:
+            return f"{whole.removesuffix(' and')}{mark.strip()} …"
+    return f"{kept}…"
+
+
 def _printable_character(character: str) -> str:
     if character in _KEPT or unicodedata.category(character) not in _STEERING:
         return character

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import importlib
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import allow_code_option, use
-from apoint.cli.writing import check_vacant, force_option
+from apoint.cli.writing import check_report, command_line, force_option
 
 if TYPE_CHECKING:
     from apoint.engine.fleet import FleetMoment
@@ -131,7 +130,7 @@ def command(
     from apoint.trials.comparison import prepare, split_settings
 
     candidate, shared = _sorted_arguments(others)
-    _check_report(report_path, force)
+    check_report(report_path, force)
     line = FleetLine(quiet)
     use(settings["files"], [recipe, candidate])
     comparison = prepare(
@@ -141,7 +140,7 @@ def command(
         shared=shared,
         say=line.say,
         watch=_Ahead(line),
-        reproduce=_command_line(),
+        reproduce=command_line(),
         **split_settings(_parsed(settings)),
     )
     if dry_run:
@@ -162,15 +161,6 @@ def command(
     _show_result(comparison, verdict, written, as_json)
     if expect:
         meet(expect, verdict)
-
-
-def _check_report(path: str | None, force: bool) -> None:
-    """Refuse a place for the report, before anything is trained; what this very command wrote is replaced."""
-    if path is not None and Path(path).is_file() and not force:
-        from apoint.report.page import is_report_of
-
-        force = is_report_of(path, _command_line())
-    check_vacant(path, force)
 
 
 class _Ahead:
@@ -234,11 +224,6 @@ def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
     if parsed.get("backend") != "ray":
         parsed.pop("allow_open_cluster", None)
     return parsed
-
-
-def _command_line() -> str:
-    """What was typed, for the record; the program's own path is no part of it."""
-    return shlex.join(["apoint", *sys.argv[1:]])
 
 
 def _show_plan(comparison: Comparison, as_json: bool) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apoint.cli.compare import _command_line, _once_each, _parsed, fleet_options, last_option
+from apoint.cli.compare import _once_each, _parsed, fleet_options, last_option
 from apoint.cli.terminal import say, say_json
 from apoint.cli.using import use
-from apoint.cli.writing import force_option
+from apoint.cli.writing import command_line, force_option
 
 if TYPE_CHECKING:
     from apoint.trials.improver import Improvement, Improver
@@ -86,7 +86,7 @@ def command(
         shared=_shared(overrides),
         say=line.say,
         watch=line,
-        reproduce=_command_line(),
+        reproduce=command_line(),
         **split_settings(_parsed(settings)),
     )
     if dry_run:

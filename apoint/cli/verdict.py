@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from apoint.cli.terminal import say, say_json
+from apoint.cli.writing import check_report, command_line, force_option
 
 if TYPE_CHECKING:
     from apoint.verdict import Verdict
     from apoint.verdict.scores import Scores
 
 EXPECTATIONS = ("better", "equivalent", "worse", "not-worse")
+UNNAMED = ("baseline", "candidate")  # columns that say no more than which is which
 NOT_AS_EXPECTED = 4
 
 
@@ -40,12 +43,16 @@ NOT_AS_EXPECTED = 4
     type=click.Choice(EXPECTATIONS),
     help="Leave with code 4 unless this is the verdict; not-worse is better or equivalent.",
 )
+@click.option("--report", "report_path", type=click.Path(), help="Draw the verdict as an HTML page, there.")
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     scores: str,
     baseline: str | None,
     candidates: tuple[str, ...],
     expect: str | None,
+    report_path: str | None,
+    force: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -54,7 +61,7 @@ def command(
     \b
     apoint verdict scores.csv
     apoint verdict scores.csv --metric loss --lower-is-better --margin 0.01
-    apoint verdict scores.csv --baseline adamw --candidate lion --expect not-worse
+    apoint verdict scores.csv --baseline adamw --candidate lion --report page.html
 
     The columns are baseline and candidate, and seed if there is one; or arm, seed and score with a line for
     each replica. A replica that failed is nan.
@@ -63,9 +70,13 @@ def command(
     """
     from apoint.verdict.scores import read_scores
 
+    check_report(report_path, force)
     table = read_scores(scores, baseline, candidates)
-    verdicts = _decide(table, options, quiet=as_json)
-    _show(verdicts, as_json)
+    if report_path is not None:
+        _check_one(table)
+    verdicts = _decide(table, {**options, "baseline": baseline or "baseline"}, quiet=as_json)
+    written = _write_report(scores, verdicts, report_path) if report_path is not None else ""
+    _show(verdicts, written, as_json)
     if expect:
         _meet(expect, verdicts)
 
@@ -92,10 +103,42 @@ def _decide(table: Scores, options: dict[str, Any], quiet: bool) -> dict[str, Ve
         "cap": options["cap"],
         "exploratory": exploratory,
     }
+    named = options["baseline"]
     if len(table.candidates) > 1:
-        return decide_arms(table.baseline, table.candidates, margin, **settings)
+        return decide_arms(table.baseline, table.candidates, margin, **settings, baseline_name=named)
     name, numbers = next(iter(table.candidates.items()))
+    if (named, name) != UNNAMED:
+        settings |= {"baseline_name": named, "candidate_name": name}
     return {name: decide(table.baseline, numbers, margin, **settings)}
+
+
+def _check_one(table: Scores) -> None:
+    from apoint.errors import UsageError
+
+    if len(table.candidates) > 1:
+        raise UsageError(
+            f"a report shows one comparison, and there are {len(table.candidates)} candidates "
+            f"({', '.join(table.candidates)}); name one with --candidate, or leave --report out"
+        )
+
+
+def _write_report(scores: str, verdicts: dict[str, Verdict], path: str) -> str:
+    """Draw the page that `compare` draws, as far as scores alone can tell; where it is."""
+    from apoint.report import ComparisonRecord, record_html
+    from apoint.store import storage_errors, write_atomically
+
+    (verdict,) = verdicts.values()
+    result = {
+        "name": Path(scores).name,
+        "state": "undecided" if verdict.outcome == "undecided" else "decided",
+        "sentence": verdict.sentence,
+        "verdict": verdict.to_dict(),
+        "reproduce": command_line(),
+    }
+    with storage_errors(Path(path).parent):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(path), record_html(ComparisonRecord.from_result(result)))
+    return path
 
 
 def _margin_from(table: Scores, exploratory: list[str]) -> float:
@@ -139,16 +182,19 @@ def _looks(text: str | None, anytime: bool, pairs: int) -> tuple[int, ...]:
         ) from None
 
 
-def _show(verdicts: dict[str, Verdict], as_json: bool) -> None:
+def _show(verdicts: dict[str, Verdict], report: str, as_json: bool) -> None:
+    drawn = {"report": report} if report else {}
     if as_json:
         each = {name: {"sentence": one.sentence, **one.to_dict()} for name, one in verdicts.items()}
         shown = next(iter(each.values())) if len(each) == 1 else {"arms": each}
-        say_json({"schema_version": 1, **shown})
+        say_json({"schema_version": 1, **shown, **drawn})
         return
     for name, verdict in verdicts.items():
         if len(verdicts) > 1:
             say(f"{name}\n{'-' * len(name)}")
         say(f"{verdict}" + ("\n" if len(verdicts) > 1 else ""))
+    if report:
+        say(f"\nreport  {report}")
 
 
 def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:

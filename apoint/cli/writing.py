@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -24,3 +26,17 @@ def check_vacant(path: str | None, force: bool) -> None:
         raise UsageError(f"{path} is a folder; name a file to write")
     if Path(path).exists() and not force:
         raise UsageError(f"{path} exists; name another file, or allow overwriting with --force")
+
+
+def check_report(path: str | None, force: bool) -> None:
+    """Refuse a place for a report before any work is done; what this very command wrote is replaced."""
+    if path is not None and Path(path).is_file() and not force:
+        from apoint.report.page import is_report_of
+
+        force = is_report_of(path, command_line())
+    check_vacant(path, force)
+
+
+def command_line() -> str:
+    """What was typed, for the record; the program's own path is no part of it."""
+    return shlex.join(["apoint", *sys.argv[1:]])

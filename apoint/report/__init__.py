@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from apoint.report.improvement.page import write_improvement_report as write_improvement_report
     from apoint.report.improvement.record import ImprovementRecord as ImprovementRecord
     from apoint.report.page import comparison_html as comparison_html
+    from apoint.report.page import record_html as record_html
     from apoint.report.page import write_comparison_report as write_comparison_report
     from apoint.report.record import ComparisonRecord as ComparisonRecord
 
@@ -28,6 +29,7 @@ _NAMES = {
     "write_improvement_report": "apoint.report.improvement.page",
     "ComparisonRecord": "apoint.report.record",
     "comparison_html": "apoint.report.page",
+    "record_html": "apoint.report.page",
     "write_comparison_report": "apoint.report.page",
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "ImprovementRecord",
     "comparison_html",
     "improvement_html",
+    "record_html",
     "write_comparison_report",
     "write_improvement_report",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from apoint.report import figures
 from apoint.report.curves import QUANTILES, ComparisonRuns
@@ -38,7 +39,7 @@ def pairs_section(record: ComparisonRecord) -> Markup | None:
         figure(figures.slope(record), _slope_caption(record)),
         figure(figures.forest(record), _forest_caption(record)),
     ]
-    lead = "Each line is one seed, trained in both arms."
+    lead = "Each line is one seed, in both arms."
     return section("Every pair", lead, element("div", body, class_="grid"))
 
 
@@ -135,7 +136,7 @@ def curves_section(record: ComparisonRecord, runs: ComparisonRuns) -> Markup | N
     chosen.setdefault(TRAINING_LOSS, False)
     panels = [Panel.of_metric(runs, metric, higher) for metric, higher in chosen.items()]
     body = [
-        figure(figures.training_curves(panel, f"curves{place}"), _curve_caption(panel))
+        figure(figures.training_curves(record, panel, f"curves{place}"), _curve_caption(record, panel))
         for place, panel in enumerate(panels)
         if panel is not None
     ]
@@ -165,13 +166,14 @@ def _differences(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]
     return found
 
 
-def _curve_caption(panel: Panel) -> str:
+def _curve_caption(record: ComparisonRecord, panel: Panel) -> str:
+    names = record.verdict.arm_words
     seeds = " and ".join(
-        f"{count(found.num_curves, 'seed')} of the {name}" for name, found in panel.bands.items()
+        f"{count(found.num_curves, 'seed')} of {names[arm]}" for arm, found in panel.bands.items()
     )
     return (
         f"{metric_name(panel.metric).capitalize()}: {_points(panel, 'logged')}, from {seeds}. "
-        f"{_smoothing(panel)} {_band_words(panel, 'seeds')}{_shrinking(panel)} "
+        f"{_smoothing(panel)} {_band_words(panel, 'seeds')}{_shrinking(panel, names)} "
         f"Units: {metric_unit(panel.metric)}, {panel.unit}."
     )
 
@@ -219,11 +221,11 @@ def _band_words(panel: Panel, things: str) -> str:
     return "; ".join(parts) + "."
 
 
-def _shrinking(panel: Panel) -> str:
+def _shrinking(panel: Panel, names: Mapping[str, str]) -> str:
     """Runs that stop early leave the statistics; a reader must know how many are left at the end."""
     words = [
-        f" At the end {found.seeds[-1]} of {found.num_curves} runs of the {name} still had a finite value."
-        for name, found in panel.bands.items()
+        f" At the end {found.seeds[-1]} of {found.num_curves} runs of {names[arm]} still had a finite value."
+        for arm, found in panel.bands.items()
         if found.seeds[-1] < found.num_curves
     ]
     return "".join(words)

@@ -10,7 +10,7 @@ from apoint.report import fields
 from apoint.report.curves import ComparisonRuns
 from apoint.report.markup import Markup, element, table
 from apoint.report.record import ComparisonRecord
-from apoint.report.words import core_time, count, duration
+from apoint.report.words import capital, core_time, count, duration
 
 _VERSIONS = (
     ("apoint", "apoint"), ("torch", "PyTorch"), ("numpy", "NumPy"), ("python", "Python"),
@@ -24,7 +24,8 @@ def cost_section(record: ComparisonRecord) -> Markup:
     rows = [("Together", core_time(fields.number(cost.get("core_seconds"))), replicas_words(cost))]
     arms = (record.baseline, record.candidate)
     rows += [
-        (arm.name.capitalize(), core_time(arm.core_seconds), count(len(arm.runs), "replica")) for arm in arms
+        (capital(title), core_time(arm.core_seconds), count(len(arm.runs), "replica"))
+        for arm, title in zip(arms, record.verdict.arm_titles.values(), strict=True)
     ]
     wall = duration(fields.number(cost.get("wall_seconds")))
     rows.append(("By the clock", wall, "from the first replica to the last"))

@@ -20,6 +20,7 @@ from apoint.report.words import (
     count,
     metric_name,
     metric_unit,
+    unbroken,
 )
 from apoint.verdict.card import scope
 
@@ -34,9 +35,16 @@ _UNFINISHED = {
 def head(record: ComparisonRecord, runs: ComparisonRuns) -> Markup:
     """Sentence, notices and key numbers."""
     return element(
-        "header", _kicker(record), element("h1", sentence(record)), _setting(record), _notices(record, runs),
-        _numbers(record),
+        "header", _kicker(record), element("h1", _headline(record)), _setting(record),
+        _notices(record, runs), _numbers(record),
     )  # fmt: skip
+
+
+def _headline(record: ComparisonRecord) -> Markup:
+    """The sentence: what was found in large letters, its interval and what follows in small ones."""
+    words = sentence(record)
+    place = words.find(f" ({confidence(record.verdict.interval_alpha)} interval")
+    return join(words) if place < 0 else join(words[:place], element("small", words[place:]))
 
 
 def sentence(record: ComparisonRecord) -> str:
@@ -59,7 +67,7 @@ def as_headline(words: str, metric: str) -> str:
     """A sentence with a capital, the metric as words, and numbers kept together with their unit."""
     if metric:
         words = words.replace(metric, metric_name(metric))
-    words = words.strip().replace(" %", f"{NO_BREAK}%")
+    words = unbroken(words.strip().replace(" %", f"{NO_BREAK}%"))
     return words[:1].upper() + words[1:]
 
 
@@ -90,7 +98,8 @@ def _setting(record: ComparisonRecord) -> Markup:
         "both arms of a pair share their seed",
         scope(verdict, f"{confidence(verdict.interval_alpha)} interval {both}"),
     ]
-    return element("p", "; ".join(filter(None, parts)) + ".", class_="lead")
+    words = "; ".join(filter(None, parts)) + "."
+    return element("p", words[:1].upper() + words[1:], class_="lead")
 
 
 def _notices(record: ComparisonRecord, runs: ComparisonRuns) -> list[Markup]:
@@ -127,12 +136,13 @@ def _numbers(record: ComparisonRecord) -> Markup:
     most = fields.maybe_whole(record.declaration.get("max_pairs"))
     what = "mean difference, with cached baselines" if verdict.further_baseline else "mean paired difference"
     rows = [
-        ("Effect", digits.signed(verdict.effect), f"{what}; positive favours the candidate"),
+        ("Effect", digits.signed(verdict.effect),
+         f"{what}; positive favours {verdict.arm_words['candidate']}"),
         (f"{confidence(verdict.interval_alpha)} interval", digits.span(verdict.interval),
          "valid over all looks together" if verdict.has_interval else "too few pairs so far"),
         ("Pairs", str(verdict.pairs), f"of {most} at most" if most else "seeds run in both arms"),
         ("Margin", digits.margin(verdict.margin), "the smallest difference that matters"),
-        ("Cost", *cost_words(record.cost)),
+        *([("Cost", *cost_words(record.cost))] if record.cost else []),
         ("Correlation of pairs", Digits(2).plain(verdict.correlation), _gain(verdict.correlation)),
     ]  # fmt: skip
     return element("dl", [key_number(*row) for row in rows], class_="numbers")
@@ -166,4 +176,4 @@ def _gain(correlation: float) -> str:
 def title(record: ComparisonRecord) -> Markup:
     """The title of the window."""
     word = OUTCOME_WORDS.get(record.verdict.outcome, "Undecided")
-    return join(element("title", f"{word}: {record.name}"))
+    return join(element("title", f"{word}: {record.verdict.change or record.name}"))

@@ -24,21 +24,31 @@ def comparison_html(folder: str | os.PathLike[str], beside: str | os.PathLike[st
         beside: The folder that the page will lie in, from where run folders are linked; default `folder`.
     """
     record = ComparisonRecord.read(folder)
+    return record_html(record, Path(folder if beside is None else beside).resolve())
+
+
+def record_html(record: ComparisonRecord, beside: Path | None = None) -> str:
+    """The report of a comparison that was read, or made in memory from scores alone.
+
+    Args:
+        record: The comparison. If it has no folder, the page leaves out what only a folder can tell.
+        beside: The folder that the page will lie in, from where run folders are linked; None for no links.
+    """
     runs = ComparisonRuns.read(record)
-    place = Path(folder if beside is None else beside).resolve()
+    in_folder = record.folder is not None
     body = [
         head(record, runs),
         charts.pairs_section(record),
         charts.looks_section(record),
         charts.curves_section(record, runs),
         tables.companions_section(record),
-        tables.difference_section(record),
-        tables.declaration_section(record),
-        tables.pairs_table(record, place),
-        closing.cost_section(record),
+        tables.difference_section(record) if in_folder else None,
+        tables.declaration_section(record) if in_folder else None,
+        tables.pairs_table(record, beside),
+        closing.cost_section(record) if in_folder else None,
         closing.reproduce_section(record.reproduce),
-        closing.versions_section(runs),
-        closing.foot(),
+        closing.versions_section(runs) if in_folder else None,
+        closing.foot() if in_folder else closing.foot("scores"),
     ]
     return document(title(record), element("main", body))
 

@@ -13,6 +13,7 @@ body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 var(--font)
 main{max-width:976px;margin:0 auto;padding:28px max(14px,min(2.4vw,20px)) 56px}
 h1,h2{font-family:var(--serif);line-height:1.2;font-weight:700;text-wrap:balance}
 h1{font-size:clamp(1.5rem,1.1rem + 1.9vw,2.2rem);margin:.35em 0 .45em;letter-spacing:-.008em}
+h1 small{display:block;font:400 1.1rem/1.45 var(--font);letter-spacing:0;margin-top:.35em}
 h2{font-size:1.4rem;margin:0 0 .2em}
 h3{font-size:1rem;margin:0 0 .4em}
 p{margin:.4em 0}

@@ -17,6 +17,7 @@ from apoint.report.words import (
     NO_INTERVAL,
     Digits,
     budget_words,
+    capital,
     confidence,
     count,
     duration,
@@ -44,7 +45,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
         *_paired_row(record),
         *equivalence,
         ("Probability of improvement", percent(verdict.improvement),
-         f"share of pairs in which the candidate was better, ties half; {low} to {high}"),
+         f"share of pairs in which {verdict.arm_words['candidate']} was better, ties half; {low} to {high}"),
         _standardised_row(verdict.standardised_effect),
         ("Robust mean", digits.signed(verdict.robust_mean),
          "mean of the middle half of the differences; far from the effect if few pairs decide it"),
@@ -117,12 +118,14 @@ def _failures_row(record: ComparisonRecord) -> Row:
     failures = record.verdict.failures
     if not failures.total:
         return "Failures", "none", "no replica diverged or failed in either arm"
+    first, second = record.verdict.arm_words.values()
     words = (
-        f"replicas that diverged or failed; alone in their pair: {failures.only_baseline} and "
+        f"replicas of {first} and of {second} that diverged or failed; alone in their pair: "
+        f"{failures.only_baseline} and "
         f"{failures.only_candidate}, McNemar's exact p = {p_value(failures.p)}; "
         f"counted as {digits_of(record).plain(record.cap)}"
     )
-    return "Failures", f"{failures.baseline} baseline, {failures.candidate} candidate", words
+    return "Failures", f"{failures.baseline} and {failures.candidate}", words
 
 
 def looks_table(record: ComparisonRecord) -> Markup:
@@ -238,8 +241,9 @@ def pairs_table(record: ComparisonRecord, beside: Path | None) -> Markup | None:
     """
     if not record.pairs:
         return None
-    head = ("Seed", "Baseline", "Candidate", "Difference", "Run folders")
-    rows = [_pair_row(record, pair, beside) for pair in record.pairs]
+    folders = ("Run folders",) if record.baseline.runs or record.candidate.runs else ()
+    head = ("Seed", *map(capital, record.verdict.arm_titles.values()), "Difference", *folders)
+    rows = [_pair_row(record, pair, beside)[: len(head)] for pair in record.pairs]
     summary = element("summary", f"All {count(len(rows), 'pair')} as a table")
     return element(
         "section", element("h2", "The numbers"),

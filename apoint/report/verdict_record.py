@@ -8,7 +8,10 @@ from typing import Any
 
 from apoint.report import fields
 from apoint.report.fields import Json
+from apoint.report.words import unbroken
 from apoint.verdict.card import as_subject, metric_words
+
+_NAMES = ("baseline_name", "candidate_name", "change")
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ class VerdictRecord:
     test_pool: int
     further_baseline: tuple[float, ...]
     paired_interval: tuple[float, float]
+    baseline_name: str
+    candidate_name: str
+    change: str
 
     @property
     def number(self) -> str:
@@ -129,6 +135,21 @@ class VerdictRecord:
     def has_interval(self) -> bool:
         """Whether the interval has two ends yet."""
         return all(map(math.isfinite, self.interval))
+
+    @property
+    def arm_names(self) -> dict[str, str]:
+        """How the page calls each arm: by what it is if that was recorded, else by its part."""
+        return {"baseline": self.baseline_name or "baseline", "candidate": self.candidate_name or "candidate"}
+
+    @property
+    def arm_words(self) -> dict[str, str]:
+        """How a sentence calls each arm."""
+        return {part: f"the {part}" if name == part else name for part, name in self.arm_names.items()}
+
+    @property
+    def arm_titles(self) -> dict[str, str]:
+        """The same with each arm's part beside its name."""
+        return {part: name if name == part else f"{name} ({part})" for part, name in self.arm_names.items()}
 
     @classmethod
     def from_dict(cls, content: Json, declaration: Json) -> VerdictRecord:
@@ -199,4 +220,5 @@ def _companions(content: Json) -> dict[str, Any]:
         **{name: fields.whole(content.get(name)) for name in ("test_examples", "test_pool")},
         "test_noise": fields.text(content.get("test_noise")) or "beside",
         "both_interval": fields.interval(content.get("both_interval")),
+        **{name: unbroken(fields.text(content.get(name))) for name in _NAMES},
     }

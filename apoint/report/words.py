@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,6 +157,16 @@ def budget_words(budget: Mapping[str, object]) -> str:
     """How long each replica trains, such as `30 epochs`."""
     sizes = {unit: f"{size:g}" if isinstance(size, float) else str(size) for unit, size in budget.items()}
     return ", ".join(f"{size} {unit}" for unit, size in sizes.items())
+
+
+def unbroken(words: str) -> str:
+    """The words with a true minus in exponents such as 2e-3, which a browser would break after a hyphen."""
+    return re.sub(r"(?<=\de)-(?=\d)", MINUS, words)
+
+
+def capital(words: str) -> str:
+    """The words with a capital at the start of a heading; `lr 1e-3` and other names stay as they are."""
+    return words.capitalize() if words in ("baseline", "candidate") else words
 
 
 def metric_name(metric: str) -> str:

@@ -17,6 +17,7 @@ from apoint.data import Data, Facts
 from apoint.errors import UsageError
 from apoint.recipe import Document, Recipe, load_recipe, parse_overrides
 from apoint.registry import registry
+from apoint.trials.naming import shown
 
 ADAPTIVE = ("adam", "adamw", "adamax", "amsgrad", "nadam", "radam", "adabelief")
 DESCENT = ("sgd", "gradient-descent", "momentum", "nesterov")
@@ -127,17 +128,6 @@ class Candidate:
             "course": self.course or None,
             "averaged": self.averaged,
         }
-
-
-def shown(value: Any) -> str:
-    """A value as a recipe writes it on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,11 @@ from apoint.trials.cached import ORDINARY_SEEDS, cached_seeds, cached_values
 from apoint.trials.declaration import ANYTIME_PAIRS, Declaration
 from apoint.trials.evaluations import check_arms, check_last
 from apoint.trials.examples import LAST_ALONE, TOO_FEW, PairedExamples
+from apoint.trials.naming import name_arms
 from apoint.trials.outcome import outcome_of, refuse_failing, resolution
 from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, ExampleNoise, Verdict, check_plan, decide
+from apoint.verdict.card import Digits
 from apoint.verdict.decision import check_test_noise, default_margin
 from apoint.verdict.pairs import Pairs
 
@@ -292,6 +294,7 @@ class Comparison:
             examples=self._example_noise(pairs),
             test_noise=plan.test_noise,
             further_baseline=self._further,
+            **asdict(name_arms(*self.arms)),
         )
         unknown = (self._examples.missing or TOO_FEW) if verdict.looks and not verdict.both_outcome else ""
         reasons = [reason for kept in self._records for reason in kept.failure_reasons(self._seeds(pairs))]
@@ -329,10 +332,10 @@ class Comparison:
 
 def told(verdict: Verdict) -> str:
     """An effect and its interval in a few words."""
-    lower, upper = verdict.interval
-    if math.isinf(lower):
-        return f"{verdict.effect:+.3g}, no interval yet"
-    return f"{verdict.effect:+.3g}, between {lower:+.3g} and {upper:+.3g}"
+    (lower, upper), show = verdict.interval, Digits.of(verdict)
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        return f"{show.signed(verdict.effect)}, no interval yet"
+    return f"{show.signed(verdict.effect)}, between {show.signed(lower)} and {show.signed(upper)}"
 
 
 # -- preparing -----------------------------------------------------------------------------------------------

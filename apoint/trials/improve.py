@@ -92,7 +92,7 @@ def prepare_improvement(
         entries, not_tried = _fitting(base, proposed, rules, options)
         choice = _choice(base, metric, data, rules.first_seed, options)
     declared, folder = _declare(base, entries, not_tried, rules, limit, data, choice, trainer, options.root)
-    chosen = {each["label"]: entries[each["label"]] for each in declared.candidates}
+    chosen = _declared_entries(declared, entries)
     size = len(data.splits[metric.partition("_")[0]])
     reproduce = reproduce or f"apoint improve {shlex.quote(document.name)} --budget {budget}"
     return Improver(base, document, chosen, declared, folder, trainer, size, say, reproduce)
@@ -226,6 +226,15 @@ def _declare(
         exploratory=_searched_before(folder, base.recipe.fingerprint, rules.first_seed),
         last=rules.last,
     ), folder
+
+
+def _declared_entries(
+    declared: Declared, entries: Mapping[str, tuple[Candidate, Arm]]
+) -> dict[str, tuple[Candidate, Arm]]:
+    """What was declared, under the labels it was declared with: another version may label it otherwise."""
+    known = {arm.recipe.fingerprint: (candidate, arm) for candidate, arm in entries.values()}
+    found = [(each["label"], *known[each["fingerprint"]]) for each in declared.candidates]
+    return {label: (replace(candidate, label=label), arm) for label, candidate, arm in found}
 
 
 def replica_seconds(fleet: Fleet, arms: Sequence[Arm], first_seed: int) -> float:

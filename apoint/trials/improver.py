@@ -37,6 +37,7 @@ from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import Candidate, mix
 from apoint.trials.comparison import Comparison
 from apoint.trials.declaration import Declaration, arm_facts
+from apoint.trials.naming import name_arms
 from apoint.trials.outcome import Outcome, outcome_of
 from apoint.trials.record import RESULT
 from apoint.trials.screening import Screen
@@ -395,8 +396,8 @@ class Improver:
 
     def _screened(self, label: str) -> dict[str, Any]:
         candidate, arm = self.entries[label]
-        fingerprint = {"fingerprint": arm.recipe.fingerprint}
-        return {**candidate.to_dict(), **fingerprint, **self.screen.to_dict(label)}
+        named = {"fingerprint": arm.recipe.fingerprint, "change": name_arms(self.base, arm).change}
+        return {**candidate.to_dict(), **named, **self.screen.to_dict(label)}
 
     @property
     def sentence(self) -> str:
@@ -423,7 +424,8 @@ class Improver:
     def _told(self, verdict: Verdict) -> str:
         lower, upper = verdict.interval
         metric = as_subject(verdict.metric, verdict.last)
-        return f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        better = f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
+        return f"with {verdict.change}, {better}" if verdict.change else better
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""

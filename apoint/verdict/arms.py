@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from apoint.errors import UsageError
 from apoint.verdict.calibration import default_looks
-from apoint.verdict.decision import Declaration, build, check_seeds, declare, judge
+from apoint.verdict.decision import Declaration, build, check_seeds, declare, judge, named
 from apoint.verdict.pairs import Pairs, read_numbers, read_pairs
 from apoint.verdict.record import Look, Verdict
 from apoint.verdict.types import Array, Numbers
@@ -60,11 +60,14 @@ def decide_arms(
     cap: float | None = None,
     resolution: float | None = None,
     exploratory: Sequence[str] = (),
+    baseline_name: str = "",
+    changes: Mapping[str, str] | None = None,
 ) -> dict[str, Verdict]:
     """A verdict for each candidate, valid for all of them together.
 
     An arm may have fewer numbers than the baseline, because it was stopped: they belong to the first seeds.
-    The other arguments are those of `decide`; the usual looks begin the later, the more arms there are.
+    The other arguments are those of `decide`; the usual looks begin the later, the more arms there are. If
+    `baseline_name` or `changes`, what was changed in each arm, are given, verdicts name the arms.
     """
     if not candidates:
         raise UsageError("there is no arm to compare with the baseline: give at least one candidate")
@@ -78,7 +81,11 @@ def decide_arms(
     for n in declared.look_points(max(len(arm.pairs) for arm in arms.values())):
         active = [arm for arm in arms.values() if arm.outcome == "undecided" and len(arm.pairs) >= n]
         _look(list(arms.values()), active, n, declared)
-    return {name: _verdict(arm, declared, len(arms), seeds) for name, arm in arms.items()}
+    verdicts = {name: _verdict(arm, declared, len(arms), seeds) for name, arm in arms.items()}
+    if not baseline_name and not changes:
+        return verdicts
+    told = changes or {}
+    return {name: named(each, baseline_name, name, told.get(name, "")) for name, each in verdicts.items()}
 
 
 def _arm(

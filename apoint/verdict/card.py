@@ -18,6 +18,8 @@ DRAWN = 72
 MOST_REASONS = 4
 HERE = "over seeds, on these test examples"
 SCOPE = f"{HERE}: new examples or other data are another question"
+POINTS, UNIT = 100.0, "1 point is 0.01"  # the card and all records are in the metric's own unit
+_ROUNDING = 1e-12  # of the largest score: a difference that is no larger comes from rounding
 NOTICED = 1.2  # a side of the interval so many times as long as the other is worth a line
 
 
@@ -30,19 +32,35 @@ def plural(number: int, noun: str) -> str:
 
 
 class Digits:
-    """Writes numbers with as many digits as an interval's width deserves, or more if an end is near 0."""
+    """Writes numbers with as many digits as an interval's width deserves, or more if an end is near 0.
 
-    def __init__(self, interval: Interval, effect: float) -> None:
+    Args:
+        interval: What the numbers are compared with.
+        effect: The number in it; it gives the digits where there is no interval.
+        zero: What is no larger than this comes from rounding, and is written as 0.
+        scale: What numbers are multiplied by before they are written, such as 100 for points.
+    """
+
+    def __init__(self, interval: Interval, effect: float, zero: float = 0.0, scale: float = 1.0) -> None:
         width = interval[1] - interval[0]
-        decimals = 1 - _magnitude(width if math.isfinite(width) and width > 0 else effect)
-        ends = [end for end in interval if math.isfinite(end) and end]
+        known = width if math.isfinite(width) and width > zero else effect if abs(effect) > zero else 0.0
+        decimals = 1 - _magnitude(scale * known)
+        ends = [scale * end for end in interval if math.isfinite(end) and abs(end) > zero]
         needed = max((-_magnitude(end) for end in ends), default=0)
         self._decimals = max(decimals, min(needed, decimals + 3))
+        self._zero, self._scale = zero, scale
+
+    @classmethod
+    def of(cls, verdict: Verdict, scale: float = 1.0) -> Digits:
+        """The digits of a verdict's differences."""
+        scores = [abs(score) for score in (*verdict.baseline, *verdict.candidate) if math.isfinite(score)]
+        return cls(verdict.interval, verdict.effect, _ROUNDING * max(scores, default=0.0), scale)
 
     def __call__(self, value: float) -> str:
         """The number, without a minus before a zero."""
         if not math.isfinite(value):
             return "unknown"
+        value = 0.0 if abs(value) <= self._zero else self._scale * value
         text = f"{value:.{self._decimals}f}" if 0 <= self._decimals <= 9 else f"{value:.3g}"
         return text.removeprefix("-") if float(text) == 0 else text
 
@@ -53,9 +71,14 @@ class Digits:
 
     def span(self, interval: Interval) -> str:
         """An interval with signs."""
-        if math.isinf(interval[0]) or math.isinf(interval[1]):
+        if not all(map(math.isfinite, interval)):
             return "no interval yet"
         return f"{self.signed(interval[0])} to {self.signed(interval[1])}"
+
+
+def size(value: float) -> str:
+    """A number alone, with three digits that count."""
+    return f"{value:.3g}" if math.isfinite(value) else "unknown"
 
 
 def _magnitude(value: float) -> int:
@@ -77,42 +100,66 @@ def as_subject(metric: str, last: int) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """The verdict in one sentence, in the words of the metric's own direction."""
+    """The verdict in one sentence: what was changed, and where the metric went in its own direction."""
     metric = as_subject(verdict.metric or "the score", verdict.last)
-    pairs, margin = plural(verdict.pairs, "pair"), f"{verdict.margin:.3g}"
+    pairs = plural(verdict.pairs, "pair")
+    begun = f"{verdict.outcome}: " + (f"with {verdict.change}, " if verdict.change else "")
     found = f"{metric} is {_moved(verdict)} ({_range(verdict)}) over {pairs}"
-    matters = f"{margin} is the smallest difference that matters"
+    matters = f"{_amount(verdict, verdict.margin)} is the smallest difference that matters"
     if verdict.outcome in ("better", "worse"):
-        return f"{verdict.outcome}: {found}; {matters}."
+        return f"{begun}{found}; {matters}."
     if verdict.outcome == "equivalent":
         what = f"is {_moved(verdict)}, which is" if verdict.negligible else "differs, if at all, by"
-        small = f"less than the {margin} that would matter"
-        return f"equivalent: {metric} {what} {small} ({_range(verdict)}) over {pairs}."
-    if math.isinf(verdict.interval[0]):
+        small = f"less than the {_amount(verdict, verdict.margin)} that would matter"
+        return f"{begun}{metric} {what} {small} ({_range(verdict)}) over {pairs}."
+    if not all(map(math.isfinite, verdict.interval)):
         same = len({*verdict.baseline, *verdict.candidate}) == 1
         what = "all scores are the same, which shows nothing of how seeds differ"
         found = f"{what}, in {pairs}" if same else f"{pairs} are too few to say anything"
-    return f"undecided: {found}{_further(verdict)}; {matters}."
+    if not math.isfinite(verdict.margin):
+        matters = "the smallest difference that matters is not known yet"
+    return f"{begun}{found}{_further(verdict)}; {matters}."
+
+
+def in_points(verdict: Verdict) -> bool:
+    """Whether differences are told in points: those of an accuracy that is a share, not a percentage."""
+    scores = (*verdict.baseline, *verdict.candidate)
+    return verdict.metric.endswith("accuracy") and all(0 <= score <= 1 for score in scores)
+
+
+def _sentence_digits(verdict: Verdict) -> Digits:
+    return Digits.of(verdict, POINTS if in_points(verdict) else 1.0)
+
+
+def _amount(verdict: Verdict, value: float) -> str:
+    """A size with its unit."""
+    if not in_points(verdict):
+        return size(value)
+    points = size(POINTS * value)
+    return f"{points} point{'' if points == '1' else 's'}"
 
 
 def _moved(verdict: Verdict) -> str:
     """Where the metric went, and how far."""
-    if not verdict.effect:
+    shown = _sentence_digits(verdict)(abs(verdict.effect))
+    if shown == "unknown" or not float(shown):
         return "the same on average"
     direction = "higher" if (verdict.effect > 0) == verdict.higher_is_better else "lower"
-    return f"{direction} by {Digits(verdict.interval, verdict.effect)(abs(verdict.effect))}"
+    unit = "" if not in_points(verdict) else " point" if shown == "1" else " points"
+    return f"{direction} by {shown}{unit}"
 
 
 def _range(verdict: Verdict) -> str:
     """The interval as one would say it: sizes if it lies on one side of 0, else from worse to better."""
-    (lower, upper), show = verdict.interval, Digits(verdict.interval, verdict.effect)
+    (lower, upper), show = verdict.interval, _sentence_digits(verdict)
     if lower > 0:
         inner = f"{show(lower)} to {show(upper)}"
     elif upper < 0:
         inner = f"{show(-upper)} to {show(-lower)}"
     else:
         inner = f"{show(-lower)} worse to {show(upper)} better"
-    return f"{_percent(verdict)} interval {inner}"
+    unit = f"; {UNIT}" if in_points(verdict) else ""
+    return f"{_percent(verdict)} interval {inner}{unit}"
 
 
 def _further(verdict: Verdict) -> str:
@@ -180,10 +227,13 @@ def card(verdict: Verdict) -> str:
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, str]]:
-    show = Digits(verdict.interval, verdict.effect)
+    show = Digits.of(verdict)
     improved, low, high = (100 * share for share in (verdict.improvement, *verdict.improvement_interval))
     rows = [
-        ("effect", f"{show.signed(verdict.effect)} (above 0: the candidate is better)"),
+        (
+            "effect",
+            f"{show.signed(verdict.effect)} (above 0: {verdict.candidate_name or 'the candidate'} is better)",
+        ),
         ("adjusted effect", _adjusted(verdict, show)),
         (f"{_percent(verdict)} interval", f"{show.span(verdict.interval)}, {_validity(verdict)}"),
         ("scope", scope(verdict, f"{_percent(verdict)} interval {show.span(verdict.both_interval)}")),
@@ -256,7 +306,7 @@ def _equivalence(verdict: Verdict, show: Digits) -> str:
     where = "inside" if verdict.outcome == "equivalent" else "not inside"
     return (
         f"one-sided {_percent(verdict)} bounds {show.span(verdict.equivalence_interval)}: {where} "
-        f"±{verdict.margin:.3g}"
+        f"±{size(verdict.margin)}"
     )
 
 
@@ -300,8 +350,11 @@ def _failures(verdict: Verdict) -> str:
     found = verdict.failures
     if not (found.baseline or found.candidate):
         return "" if found.cap is None else f"none; what is worse than {found.cap:.4g} counts as that"
+    first, second = verdict.baseline_name, verdict.candidate_name
+    baseline = f"{first} (baseline)" if first else "baseline"
+    candidate = f"{second} (candidate)" if second else "candidate"
     return (
-        f"baseline {found.baseline}, candidate {found.candidate} of {verdict.pairs} each, counted as "
+        f"{baseline} {found.baseline}, {candidate} {found.candidate} of {verdict.pairs} each, counted as "
         f"{found.cap:.4g}; McNemar's test for a difference in failures: p = {found.p:.2g} at this look alone"
     )
 

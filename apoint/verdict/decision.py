@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from apoint.errors import UsageError
+from apoint.errors import UsageError, cut
 from apoint.verdict.calibration import DEFAULT_LOOKS, check_alpha, check_plan, first_look, levels
 from apoint.verdict.companions import (
     interquartile_mean,
@@ -24,7 +24,16 @@ from apoint.verdict.intervals import AnytimeRule, PlannedRule, Rule, critical_va
 from apoint.verdict.moments import Moments
 from apoint.verdict.pairs import Pairs, check_failures, check_margin, read_further, read_pairs
 from apoint.verdict.planning import further_pairs
-from apoint.verdict.record import UNKNOWN, Look, Outcome, Verdict, call, is_negligible
+from apoint.verdict.record import (
+    LONGEST_CHANGE,
+    LONGEST_NAME,
+    UNKNOWN,
+    Look,
+    Outcome,
+    Verdict,
+    call,
+    is_negligible,
+)
 from apoint.verdict.sign_flips import sign_flip_p, smallest_p
 from apoint.verdict.types import Interval, Numbers
 
@@ -117,6 +126,9 @@ def decide(
     examples: ExampleNoise | None = None,
     test_noise: str = "beside",
     further_baseline: Numbers | Mapping[int, float] = (),
+    baseline_name: str = "",
+    candidate_name: str = "",
+    change: str = "",
 ) -> Verdict:
     """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
 
@@ -146,6 +158,9 @@ def decide(
             `include`, the interval over seeds and examples decides at every look.
         further_baseline: Numbers of further replicas of the baseline, chosen before the first look; by seed
             if some of these seeds may become pairs. A look uses those that are not among its pairs.
+        baseline_name: What to call the baseline, such as `adamw`.
+        candidate_name: What to call the candidate, such as `lion`.
+        change: What was changed, for the sentence; `lion instead of adamw` follows from the names.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
     declared = replace(declared, includes_examples=check_test_noise(test_noise) == "include")
@@ -163,7 +178,8 @@ def decide(
         made.append(judge(pairs.first(n), declared, rule, examples))
         if made[-1].outcome != "undecided":
             break
-    return build(pairs, made, declared, rule, seeds=seeds, examples=examples)
+    verdict = build(pairs, made, declared, rule, seeds=seeds, examples=examples)
+    return named(verdict, baseline_name, candidate_name, change)
 
 
 def check_test_noise(test_noise: str) -> str:
@@ -298,6 +314,15 @@ def build(
         further_baseline=further,
         paired_interval=paired.interval(last.multiplier) if further else None,
     )
+
+
+def named(verdict: Verdict, baseline_name: str, candidate_name: str, change: str = "") -> Verdict:
+    """The verdict with names for its arms; what was changed follows from two names if it is not given."""
+    baseline, candidate = cut(baseline_name, LONGEST_NAME), cut(candidate_name, LONGEST_NAME)
+    if not change and baseline and candidate:
+        change = f"{candidate} instead of {baseline}"
+    change = cut(change, LONGEST_CHANGE)
+    return replace(verdict, baseline_name=baseline, candidate_name=candidate, change=change)
 
 
 def _notes(made: Sequence[Look], pairs: Pairs, declared: Declaration) -> list[str]:

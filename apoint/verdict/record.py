@@ -12,6 +12,7 @@ from apoint.errors import UsageError
 from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
+LONGEST_NAME, LONGEST_CHANGE = 44, 120  # letters: names stand in legends, changes in headlines
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
 UNKNOWN: Interval = (-math.inf, math.inf)
 
@@ -98,6 +99,9 @@ class Verdict:
     test_pool: int = 0  # how many different ones all pairs together are measured on
     further_baseline: tuple[float, ...] = ()  # replicas of the baseline beyond the pairs, at that look
     paired_interval: Interval | None = None  # from the pairs alone, if there were further replicas
+    baseline_name: str = ""  # how the arms are called, such as `lr 1e-3`; empty if nobody said
+    candidate_name: str = ""
+    change: str = ""  # from baseline to candidate, such as `optimizer.lr 3e-4 instead of 1e-3`
 
     @property
     def sentence(self) -> str:
@@ -133,7 +137,7 @@ class Verdict:
 
 _TEXTS = (
     "outcome", "metric", "exploratory", "notes", "failure_reasons", "test_noise", "both_outcome",
-    "both_unknown",
+    "both_unknown", "baseline_name", "candidate_name", "change",
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def run(*arguments: str, capsys: Any) -> tuple[int, str, str]:
 def test_card_report_and_expectation(capsys: Any, elsewhere: Path) -> None:
     code, out, err = run("compare", "r.yaml", *WORSE, *QUICK, capsys=capsys)
     assert code == 0, err
-    assert out.startswith("worse: test_accuracy is lower by")
+    assert out.startswith("worse: with optimizer.lr 1e-5 instead of 3e-3, test_accuracy is lower by")
     assert "half the standard deviation of the baseline over the seeds of each look" in err
     (folder,) = (elsewhere / "runs" / "comparisons").iterdir()
     assert "<html" in (folder / "report.html").read_text()
@@ -58,6 +58,7 @@ def test_card_report_and_expectation(capsys: Any, elsewhere: Path) -> None:
     result = json.loads(out)
     assert result["schema_version"] == 1
     assert result["verdict"]["outcome"] == "worse"
+    assert result["sentence"].startswith(f"worse: with {result['verdict']['change']}, ")
     assert result["cost"]["from_cache"] == 2 * result["verdict"]["pairs"]
     assert [change["path"] for change in result["difference"]] == ["optimizer.lr"]
 

@@ -78,6 +78,8 @@ def test_every_option_reaches_the_decision(capsys) -> None:
         higher_is_better=False,
         cap=2.0,
         seeds=range(20),
+        baseline_name="a",
+        candidate_name="b",
     )
     assert found == {
         "schema_version": 1,
@@ -160,6 +162,84 @@ def test_the_command_is_imported_without_numpy() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+# -- names and the page -----------------------------------------------------------------------------------
+
+
+def named(first: str = "adamw", second: str = "lion") -> None:
+    rows = [f"{one},{other}" for one, other in zip(BASELINE, CANDIDATE, strict=True)]
+    write("\n".join([f"{first},{second}", *rows]))
+
+
+ASKED = (
+    "scores.csv",
+    "--baseline",
+    "adamw",
+    "--candidate",
+    "lion",
+    "--margin",
+    "0.005",
+    "--metric",
+    "accuracy",
+)
+
+
+def test_the_card_names_the_columns(capsys) -> None:
+    named()
+    _, out, _ = run(*ASKED, capsys=capsys)
+    assert out.startswith("better: with lion instead of adamw, accuracy is higher by 0.94 points")
+    assert "(above 0: lion is better)" in out
+    _, out, _ = run(*ASKED, "--json", capsys=capsys)
+    found = json.loads(out)
+    assert (found["baseline_name"], found["candidate_name"]) == ("adamw", "lion")
+    assert found["change"] == "lion instead of adamw"
+    assert found["sentence"].startswith("better: with lion instead of adamw, ")
+    assert [path.name for path in Path().iterdir()] == ["scores.csv"], "a page is drawn only if asked for"
+
+
+def test_the_page_is_that_of_compare_without_what_only_a_folder_tells(capsys, monkeypatch) -> None:
+    named()
+    monkeypatch.setattr("sys.argv", ["apoint", "verdict", *ASKED, "--report", "pages/a.html"])
+    code, out, _ = run(*ASKED, "--report", "pages/a.html", capsys=capsys)
+    assert code == 0
+    assert out.endswith("\nreport  pages/a.html\n")
+    page = Path("pages/a.html").read_text()
+    assert re.findall(r"<h2>(.*?)</h2>", page) == [
+        "Every pair", "How the evidence grew", "Beside the interval", "The numbers", "Reproduce it"
+    ]  # fmt: skip
+    assert "Better: with lion instead of adamw, accuracy is higher by 0.94 points" in page
+    assert "apoint verdict scores.csv --baseline adamw" in page
+    assert "lion better →" in page
+    assert "No declaration" not in page
+    assert "Run folders" not in page
+
+
+def test_a_page_is_replaced_by_the_same_command_and_else_only_with_force(capsys, monkeypatch) -> None:
+    named()
+
+    def ask(*more: str) -> tuple[int, str, str]:
+        arguments = (*ASKED, "--report", "a.html", *more)
+        monkeypatch.setattr("sys.argv", ["apoint", "verdict", *arguments])
+        return run(*arguments, capsys=capsys)
+
+    assert ask()[0] == 0
+    assert ask()[0] == 0
+    code, _, err = ask("--alpha", "0.01")
+    assert code == 2
+    assert "a.html exists; name another file, or allow overwriting with --force" in err
+    assert ask("--alpha", "0.01", "--force")[0] == 0
+
+
+def test_a_page_shows_one_comparison(capsys) -> None:
+    write("\n".join(["a,b,c", *[f"{x},{x},{x}" for x in BASELINE]]))
+    options = ("--baseline", "a", "--candidate", "b", "--candidate", "c", "--margin", "1")
+    code, _, err = run("scores.csv", *options, "--report", "a.html", capsys=capsys)
+    assert code == 2
+    assert (
+        "a report shows one comparison, and there are 2 candidates (b, c); name one with --candidate" in err
+    )
+    assert not Path("a.html").exists()
 
 
 # -- the document ---------------------------------------------------------------------------------------

@@ -56,8 +56,14 @@ class Case:
     log_per_epoch: int = 4
     further_pairs: int | None = None
     seed: int = 1
+    names: dict[str, str] = field(default_factory=dict)
 
 
+LONG_NAMES = {
+    "baseline_name": "adamw at lr 2e-3 and weight_decay 0.01",
+    "candidate_name": "nesterov at lr 0.05 and momentum 0.9",
+    "change": "nesterov at lr 0.05 and momentum 0.9 instead of adamw at lr 2e-3 and weight_decay 0.01",
+}  # fmt: skip
 CASES = {
     case.name: case
     for case in (
@@ -96,6 +102,9 @@ CASES = {
              difference=[{"path": "model.norm", "baseline": "post", "candidate": "pre"}], sentence=(
             "Better: with model.norm=pre the validation loss after 30 epochs is lower by {effect} "
             "({low} to {high}), shown by {pairs} pairs of seeds.")),
+        Case("named", "worse", 8, -0.0119, 0.0050, failed=(5,), cap=0.92, seed=2, names=LONG_NAMES,
+             difference=[{"path": "optimizer.name", "baseline": "adamw", "candidate": "nesterov"},
+            {"path": "optimizer.lr", "baseline": 2e-3, "candidate": 0.05}]),
     )
 }  # fmt: skip
 
@@ -140,7 +149,7 @@ def _draw(case: Case) -> tuple[dict[str, list[float]], Verdict]:
         verdict = decide(
             baseline, candidate, case.margin, looks=case.looks, higher_is_better=case.higher_is_better,
             anytime=case.anytime, metric=case.metric, seeds=range(case.pairs), cap=case.cap,
-            exploratory=case.exploratory,
+            exploratory=case.exploratory, **case.names,
         )  # fmt: skip
         if (verdict.outcome, verdict.pairs) == (case.outcome, case.pairs):
             return numbers, verdict
@@ -223,7 +232,7 @@ def _result(
     change = " ".join(f"--change {row['path']}={row['candidate']}" for row in case.difference)
     return {
         "schema_version": 1, "kind": "comparison", "name": f"{case.recipe}-{case.name}",
-        "sentence": case.sentence.format(pairs=case.pairs, **words),
+        "sentence": case.sentence.format(pairs=case.pairs, **words) or Verdict.from_dict(verdict).sentence,
         "verdict": verdict, "state": case.state, "declaration": declaration, "arms": arms,
         "difference": case.difference,
         "cost": {"core_seconds": 83.0 * case.pairs, "wall_seconds": 45.0 * case.pairs,

@@ -39,6 +39,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "optimizer.lr=3.0 optimizer.name=nesterov": {"optimizer.lr": 3.0, "optimizer.name": "nesterov"},
     "rate-times-3": {"optimizer.lr": 0.003},
 }
+PHRASES = {  # an older record has none, so that not all have one here
+    "batch-norm": "model.norm batch instead of none",
+    "rate-times-3": "optimizer.lr 3e-3 instead of 1e-3",
+    "optimizer.lr=3.0 optimizer.name=nesterov": "nesterov at lr 3 instead of adamw at lr 1e-3",
+}
 
 
 def numbers(effect: float | None, key: int, spread: float = 0.0015) -> list[float]:
@@ -93,7 +98,10 @@ def result(state: str = "finished", helped: bool = True) -> dict[str, Any]:
     """What `result.json` of such a search says."""
     declared = declaration()
     effects = EFFECTS if helped else {**EFFECTS, "batch-norm": 0.0, "cosine-schedule": 0.0}
-    screen = [{**_candidate(name), **told} for name, told in screened(effects).items()]
+    screen = [
+        {**_candidate(name), "change": PHRASES.get(name, ""), **told}
+        for name, told in screened(effects).items()
+    ]
     checks = _checks() if helped and state == "finished" else []
     kept = ["batch-norm", "cosine-schedule"] if checks else []
     sentences = {
@@ -123,8 +131,9 @@ def _checks() -> list[dict[str, Any]]:
     found = []
     for key, (stage, labels, before, after) in enumerate(stages):
         verdict = decide(
-            numbers(before, 50 + key), numbers(after, 60 + key), MARGIN, looks=LOOKS, metric="test_accuracy"
-        )
+            numbers(before, 50 + key), numbers(after, 60 + key), MARGIN, looks=LOOKS, metric="test_accuracy",
+            change=PHRASES.get(labels[0], "") if stage == "confirmation" else "",
+        )  # fmt: skip
         name = f"digits-mlp-vs-{'+'.join(labels)}-{stage}-1a2b3c4d"
         found.append(
             {"stage": stage, "labels": labels, "comparison": name, "confirmed": True,

@@ -118,7 +118,7 @@ def test_pointing_at_a_line_tells_its_seed(open_page: Open, reports: Callable[[s
     assert shown.count() == 1
     assert tip.inner_text() == shown.get_attribute("data-tip")
     assert re.match(
-        r"Seed \d+\nbaseline 0\.9\d+\ncandidate 0\.9\d+\ndifference [+−]0\.\d+$", tip.inner_text()
+        r"Seed \d+\nbaseline: 0\.9\d+\ncandidate: 0\.9\d+\ndifference: [+−]0\.\d+$", tip.inner_text()
     )
     box = tip.bounding_box()
     assert box is not None
@@ -135,7 +135,7 @@ def test_pointing_at_a_curve_tells_the_epoch(open_page: Open, reports: Callable[
     chart.locator(".strip").nth(14).hover()
     lines = page.locator("#tip").inner_text().split("\n")
     assert lines[0] == "Epoch 15"
-    assert re.match(r"baseline 0\.9\d+ \(0\.9\d+ to 0\.9\d+\), 16 seeds$", lines[1])
+    assert re.match(r"baseline: 0\.9\d+ \(0\.9\d+ to 0\.9\d+\), 16 seeds$", lines[1])
 
 
 def test_arrow_keys_step_through_the_marks(open_page: Open, reports: Callable[[str], Path]) -> None:

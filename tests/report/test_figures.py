@@ -55,7 +55,7 @@ def all_figures(record: ComparisonRecord) -> dict[str, str]:
         "slope": figures.slope(record),
         "forest": figures.forest(record),
         "looks": figures.looks(record),
-        "curves": figures.training_curves(metric),
+        "curves": figures.training_curves(record, metric),
         "difference": figures.difference_curve(record, difference),
     }
 
@@ -255,7 +255,7 @@ def test_curves_show_both_arms_and_end_at_their_medians(read: Callable[[str], Co
     record = read("better")
     panel = Panel.of_metric(ComparisonRuns.read(record), "test_accuracy", True)
     assert panel is not None
-    svg = figures.training_curves(panel)
+    svg = figures.training_curves(record, panel)
     baseline, candidate = marks(svg, "median")
     for group, values in ((baseline, record.verdict.baseline), (candidate, record.verdict.candidate)):
         assert float(group.get("data-last", "nan")) == pytest.approx(np.median(values), abs=1e-12)
@@ -275,13 +275,14 @@ def test_a_median_difference_that_is_only_rounding_is_told_as_zero(
     panel = Panel._of_curves("test_accuracy", True, "epochs", {"candidate": [*lines]})
     assert panel is not None
     svg = figures.difference_curve(read("better"), panel)
-    assert re.findall(r"median difference ([^ ,]+)", svg) == ["0.0000"] * 2
+    assert re.findall(r"median difference: ([^ ,]+)", svg) == ["0.0000"] * 2
 
 
 def test_few_seeds_are_drawn_one_by_one(read: Callable[[str], ComparisonRecord]) -> None:
-    panel = Panel.of_metric(ComparisonRuns.read(read("worse")), "test_accuracy", True)
+    record = read("worse")
+    panel = Panel.of_metric(ComparisonRuns.read(record), "test_accuracy", True)
     assert panel is not None
-    assert len(marks(figures.training_curves(panel), "single")) == 16
+    assert len(marks(figures.training_curves(record, panel), "single")) == 16
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -349,9 +350,10 @@ def test_what_can_be_pointed_at_can_be_hit(read: Callable[[str], ComparisonRecor
 
 
 def test_strips_cover_the_chart_without_gaps(read: Callable[[str], ComparisonRecord]) -> None:
-    panel = Panel.of_metric(ComparisonRuns.read(read("better")), "test_accuracy", True)
+    record = read("better")
+    panel = Panel.of_metric(ComparisonRuns.read(record), "test_accuracy", True)
     assert panel is not None
-    root = ElementTree.fromstring(figures.training_curves(panel))
+    root = ElementTree.fromstring(figures.training_curves(record, panel))
     strips = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "strip"]
     assert len(strips) == 30
     sides = [(float(each.get("x", "nan")), float(each.get("width", "nan"))) for each in strips]
@@ -369,7 +371,7 @@ def test_ticks_have_the_digits_they_need(ticks: list[float], words: list[str]) -
     assert [canvas.tick_words(tick, ticks, signed=True) for tick in ticks] == words
 
 
-def test_a_long_training_is_thinned_and_said_to_be() -> None:
+def test_a_long_training_is_thinned_and_said_to_be(read: Callable[[str], ComparisonRecord]) -> None:
     from apoint.report.charts import _curve_caption
     from apoint.report.thinning import BUCKETS
 
@@ -377,10 +379,11 @@ def test_a_long_training_is_thinned_and_said_to_be() -> None:
     waves = [Curve(seed, x, 1 + np.sin(x * (1 + seed)) / 2) for seed in range(6)]
     panel = Panel._of_curves("train_loss", False, "steps", {"baseline": [None], "candidate": [*waves]})
     assert panel is not None
-    svg = figures.training_curves(panel)
+    record = read("better")
+    svg = figures.training_curves(record, panel)
     (median,) = marks(svg, "median")
     assert len(points(median)) <= 2 * BUCKETS
-    caption = _curve_caption(panel)
+    caption = _curve_caption(record, panel)
     assert (
         "8\u202f000 places along training are thinned to the least and the largest of 750 buckets" in caption
     )

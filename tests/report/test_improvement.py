@@ -54,6 +54,10 @@ def test_every_change_is_told_with_its_reason_and_its_numbers(reader: Reader, fo
     assert sorted(re.findall(r"course item (\w+)", text)) == sorted(items)
     assert len(items) == len(searches.COURSE)
     assert 'schedule={"name":"cosine","warmup":"5%"}' in text
+    assert text.count("model.norm batch instead of none") == 2, "in the race, and on fresh seeds"
+    assert "model.norm=batch" not in text
+    tips = [each["data-tip"] for each in reader.all("g") if "data-tip" in each]
+    assert sum("optimizer.lr 3e\u22123 instead of 1e\u22123\nmean" in tip for tip in tips) == 1
     assert "fixup" in text
     assert "no time" in text
 

@@ -16,11 +16,12 @@ import pytest
 import apoint.report
 from apoint.errors import StorageError
 from apoint.report import ComparisonRecord, comparison_html, write_comparison_report
-from apoint.report.head import sentence
+from apoint.report.head import as_headline, sentence
 from apoint.report.scale import digits_of
 from apoint.report.tables import companions_section
+from apoint.report.words import unbroken
 from apoint.verdict import decide
-from tests.report.comparisons import CASES, build, read_result, write_result
+from tests.report.comparisons import CASES, LONG_NAMES, build, read_result, write_result
 from tests.report.conftest import Comparison
 from tests.sealing import edit_in_run
 
@@ -73,7 +74,8 @@ def test_a_page_is_whole_and_in_order(page: Page, comparison: Comparison, name: 
     result = read_result(comparison(name))
     headings = [data for path, data in reader.pieces if path[-1:] == ("h2",)]
     assert headings == ORDER
-    assert [data for path, data in reader.pieces if path[-1:] == ("h1",)] == [result["sentence"]]
+    headline = "".join(data for path, data in reader.pieces if "h1" in path)
+    assert headline == as_headline(result["sentence"], CASES[name].metric)
     assert reader.all("html") == [{"lang": "en"}]
     assert "viewport" in [each.get("name") for each in reader.all("meta")]
     assert len(reader.all("figure")) == len(reader.all("figcaption")) == len(reader.all("svg")) == 7
@@ -86,6 +88,30 @@ def test_a_page_is_whole_and_in_order(page: Page, comparison: Comparison, name: 
         assert expected in text, expected
     for row in CASES[name].difference:
         assert row["path"] in text
+
+
+def test_the_arms_go_by_what_they_are(page: Page) -> None:
+    """The sentence, the title, axes, legends, captions, tips and tables; the part stands beside the name."""
+    html, names = page("named"), {key: unbroken(name) for key, name in LONG_NAMES.items()}
+    baseline, candidate = names["baseline_name"], names["candidate_name"]
+    reader = Reader(html)
+    assert f"<title>Worse: {names['change']}</title>" in html
+    large = "".join(data for path, data in reader.pieces if path[-1:] == ("h1",))
+    assert large == f"Worse: with {names['change']}, test accuracy is lower by 1.4 points"
+    small = "".join(data for path, data in reader.pieces if path[-2:] == ("h1", "small"))
+    assert small.endswith("0.3 points is the smallest difference that matters.")
+    svg_texts = [data for path, data in reader.pieces if path[-1:] == ("text",)]
+    assert svg_texts.count(f"{baseline} (baseline)") == svg_texts.count(f"{candidate} (candidate)") == 2
+    assert f"above zero: {candidate} better" in svg_texts
+    tips = [each["data-tip"] for each in reader.all("g") if each.get("class") == "mark pair worsened"]
+    assert len(tips) == 8
+    assert all(f"\n{baseline}: 0.9" in tip and f"\n{candidate}: 0.9" in tip for tip in tips)
+    headers = [data for path, data in reader.pieces if path[-1:] == ("th",)]
+    assert headers.count(f"{baseline} (baseline)") == 2, "of all pairs, and of the cost"
+    text = reader.text()
+    assert f"positive favours {candidate}" in text
+    assert f"replicas of {baseline} and of {candidate} that diverged" in text
+    assert f"from 8 seeds of {baseline} and 8 seeds of {candidate}" in text
 
 
 @pytest.mark.parametrize(("name", "symbol"), [
@@ -174,7 +200,9 @@ def test_runs_that_diverged_are_said_to_leave_the_band(page: Page) -> None:
     assert "At the end 29 of 32 runs of the candidate still had a finite value" in text
     assert "At the end 29 of 32 pairs still had two finite values" in text
     assert "McNemar's exact p = 0.5" in text  # two pairs in which the candidate alone failed
-    assert "1 baseline, 3 candidate" in text
+    assert "1 and 3 replicas of the baseline and of the candidate that diverged or failed" in " ".join(
+        text.split()
+    )
     assert "the interval is longer on the side of the tail, below the effect" in text
     assert "about 40" in text
 

@@ -2,15 +2,23 @@
 
 # ruff: noqa: E501  (sentences read better unbroken)
 
+import json
 import math
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apoint.verdict import decide
+from apoint.errors import UsageError
+from apoint.report import ComparisonRecord, record_html
+from apoint.trials.comparison import told
+from apoint.verdict import Verdict, decide, decide_arms
 from apoint.verdict.card import Digits
+from apoint.verdict.record import LONGEST_NAME
+
+NAMES = ("baseline_name", "candidate_name", "change")
 
 PATTERN = np.tile([-1.0, 1.0, -0.5, 0.5], 8)
 
@@ -41,9 +49,9 @@ def test_the_sentence(effect: float, noise: float, higher_is_better: bool, begin
 
 
 def test_the_sentence_of_the_documents() -> None:
-    found = decide(np.zeros(16), 0.012 + 0.0115 * PATTERN[:16], 0.002, looks=(16,), metric="test_accuracy")
+    found = decide(np.zeros(16), 0.012 + 0.0115 * PATTERN[:16], 0.002, looks=(16,), metric="test_loss")
     assert found.sentence == (
-        "better: test_accuracy is higher by 0.0120 (95 % interval 0.0074 to 0.0166) over 16 pairs; 0.002 is "
+        "better: test_loss is higher by 0.0120 (95 % interval 0.0074 to 0.0166) over 16 pairs; 0.002 is "
         "the smallest difference that matters."
     )
 
@@ -142,3 +150,125 @@ def test_every_card_fits_the_terminal(values: list[float], margin: float, anytim
     assert lines[0].startswith(found.outcome)
     assert "nan" not in found.sentence
     assert "inf" not in found.sentence
+
+
+# -- names of the arms ----------------------------------------------------------------------------------
+
+BASELINE = [0.912, 0.905, 0.918, 0.909, 0.901, 0.914, 0.907, 0.911]
+CANDIDATE = [0.921, 0.917, 0.922, 0.919, 0.915, 0.921, 0.918, 0.919]
+
+
+def test_the_sentence_says_what_was_changed() -> None:
+    found = decide(
+        CANDIDATE, BASELINE, 0.005, looks=(8,), metric="test_loss",
+        baseline_name="adamw", candidate_name="lion",
+    )  # fmt: skip
+    assert found.sentence == (
+        "worse: with lion instead of adamw, test_loss is lower by 0.0094 (95 % interval 0.0060 to 0.0122) over "
+        "8 pairs; 0.005 is the smallest difference that matters."
+    )
+    assert "(above 0: lion is better)" in str(found)
+    other = decide(BASELINE, CANDIDATE, 0.005, looks=(8,), change="optimizer.lr 3e-4 instead of 1e-3")
+    assert other.sentence.startswith("better: with optimizer.lr 3e-4 instead of 1e-3, the score is higher by")
+    assert "(above 0: the candidate is better)" in str(other)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "beginning"),
+    [
+        ([0.5] * 4, [0.7] * 4, "undecided: with b instead of a, 4 pairs are too few to say anything"),
+        ([0.5] * 8, [0.5] * 8, "undecided: with b instead of a, all scores are the same"),
+        (0.5 + 0.01 * PATTERN[:8], 0.5 + 0.01 * PATTERN[1:9],
+         "undecided: with b instead of a, the score is the same on average"),
+        (0.9 + 0 * PATTERN, 0.9 + 0.0005 * PATTERN, "equivalent: with b instead of a, the score differs, if at all"),
+    ],
+)  # fmt: skip
+def test_every_outcome_names_the_change(baseline, candidate, beginning: str) -> None:
+    found = decide(baseline, candidate, 0.002, baseline_name="a", candidate_name="b")
+    assert found.sentence.startswith(beginning)
+
+
+def test_accuracies_are_told_in_points_and_kept_as_they_are() -> None:
+    found = decide(BASELINE, CANDIDATE, 0.01, looks=(8,), metric="test_accuracy")
+    assert found.sentence == (
+        "better: test_accuracy is higher by 0.94 points (95 % interval 0.60 to 1.22; 1 point is 0.01) over 8 "
+        "pairs; 1 point is the smallest difference that matters."
+    )
+    assert found.effect == pytest.approx(0.009375)
+    assert "+0.0094" in str(found)
+
+
+def test_accuracies_in_per_cent_are_not_taken_for_shares() -> None:
+    found = decide(
+        100 * np.array(BASELINE), 100 * np.array(CANDIDATE), 0.5, looks=(8,), metric="test_accuracy"
+    )
+    assert "higher by 0.94 (95 % interval 0.60 to 1.22) over" in found.sentence
+    assert "point" not in found.sentence
+
+
+def test_names_survive_the_record_and_are_kept_short() -> None:
+    found = decide(BASELINE, CANDIDATE, 0.005, looks=(8,), baseline_name="NaN", candidate_name="b" * 200)
+    again = Verdict.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    assert again.baseline_name == "NaN", "a column may be called so"
+    assert len(again.candidate_name) == LONGEST_NAME
+    older = {key: value for key, value in found.to_dict().items() if key not in NAMES}
+    assert Verdict.from_dict(older).sentence.startswith("better: the score is")
+
+
+def test_several_arms_are_named_by_their_keys() -> None:
+    arms = {"lion": CANDIDATE, "sgd": BASELINE}
+    found = decide_arms(BASELINE, arms, 0.005, looks=(8,), baseline_name="adamw")
+    assert found["lion"].change == "lion instead of adamw"
+    told = decide_arms(BASELINE, arms, 0.005, looks=(8,), changes={"lion": "lion at lr 1e-4"})
+    assert (told["lion"].change, told["sgd"].change) == ("lion at lr 1e-4", "")
+    assert decide_arms(BASELINE, arms, 0.005, looks=(8,))["lion"].candidate_name == ""
+
+
+# -- numbers that mean nothing --------------------------------------------------------------------------
+
+MEANINGLESS = re.compile(r"\b(inf|infinity|nan)\b|e-1[3-9]", re.IGNORECASE)
+scores = st.sampled_from([math.nan, 0.5, 0.3, 0.1 + 0.2]) | st.floats(0.1, 1)
+
+
+@given(
+    st.lists(st.tuples(scores, scores), min_size=2, max_size=10),
+    st.sampled_from([0.3, 0.01]),
+    st.sampled_from([0.0, None]),
+    st.booleans(),
+    st.sampled_from(["test_accuracy", "loss"]),
+)
+@settings(deadline=None, max_examples=150)
+def test_no_surface_shows_what_is_no_number(pairs, margin, cap, anytime: bool, metric: str) -> None:
+    baseline, candidate = zip(*pairs, strict=True)
+    try:
+        found = decide(baseline, candidate, margin, looks=(3, 6, 10), anytime=anytime, cap=cap, metric=metric)
+    except UsageError:
+        return
+    for text in (found.sentence, str(found), told(found)):
+        assert not MEANINGLESS.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        ([0.1 + 0.2, 0.3, 0.4, 0.5], [0.3, 0.1 + 0.2, 0.4, 0.5]),  # they differ by rounding, too few pairs
+        ([0.5, 0.5, 0.5], [0.6, 0.7, 0.2]),  # the mean difference is -1.85e-17, and should be 0
+        ([0.3] * 8, [0.1 + 0.2] * 8),
+        ([0.5] * 8, [0.5] * 8),
+        ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]),
+    ],
+)
+def test_open_equal_and_tiny_differences(baseline: list[float], candidate: list[float]) -> None:
+    found = decide(baseline, candidate, 0.01, metric="loss")
+    page = visible(record_html(ComparisonRecord.from_result({"verdict": found.to_dict()})))
+    for text in (found.sentence, str(found), told(found), page):
+        assert not MEANINGLESS.search(text), text
+
+
+def visible(page: str) -> str:
+    """What a reader of the page can see, hear or point at; not the numbers kept for tests of the drawing."""
+    body = page.partition("<main>")[2].partition("<script>")[0]
+    return re.sub(
+        r' data-(?!tip)[a-z-]+="[^"]*"| d="[^"]*"| (id|href|clip-path|style|points)="[^"]*"', "", body
+    )

@@ -26,6 +26,7 @@ SMALL, NORMAL = 12.0, 13.0
 MOST_STRIPS = 120
 _ROUNDING = 1e-9  # of the largest tick: what is less is 0
 _LEGEND_LETTERS = 36  # what fits into one row beside three symbols
+_COLUMN_LETTERS = 25  # what fits beside a symbol into half of the width
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "apoint",
@@ -119,8 +120,9 @@ class Drawing:
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """A legend under the figure."""
-        letters = sum(len(str(handle.get_label())) for handle in handles)
-        columns = 3 if len(handles) == 3 and letters <= _LEGEND_LETTERS else 2
+        letters = [len(str(handle.get_label())) for handle in handles]
+        columns = 3 if len(handles) == 3 and sum(letters) <= _LEGEND_LETTERS else 2
+        columns = 1 if max(letters) > _COLUMN_LETTERS else columns
         self.figure.legend(handles=list(handles), loc="outside lower left", ncols=columns)
 
     def settle(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from apoint.report.curves import Band, Curve
-from apoint.report.figures.canvas import SMALL, Drawing, finite, label_ticks, sheet
+from apoint.report.figures.canvas import SMALL, Drawing, finite, key_line, label_ticks, sheet
 from apoint.report.figures.slope import DASHED
 from apoint.report.palette import light
 from apoint.report.panels import Panel, padded
@@ -20,13 +20,13 @@ from apoint.report.words import axis_title, count, metric_name, metric_unit, sho
 
 HEIGHT = 320
 _LINES: dict[str, Any] = {"baseline": DASHED, "candidate": "solid"}
-_LABEL_GAP = 15.0  # between the names at the ends of two lines
 
 
-def training_curves(panel: Panel, name: str = "curves") -> str:
+def training_curves(record: ComparisonRecord, panel: Panel, name: str = "curves") -> str:
     """One metric of both arms along training, as SVG.
 
     Args:
+        record: The comparison.
         panel: What to draw, as `Panel.of_metric` makes it.
         name: A word that is unique on the page.
     """
@@ -40,9 +40,9 @@ def training_curves(panel: Panel, name: str = "curves") -> str:
         for arm in panel.bands:
             _draw_arm(drawing, panel, arm)
         _level_axis(drawing, panel.unit, panel.bands.values())
-        _name_ends(drawing, {arm: float(found.median[-1]) for arm, found in panel.bands.items()})
-        _tell(drawing, panel)
-        return drawing.svg(_label(panel))
+        drawing.legend(_legend(record, panel))
+        _tell(drawing, record, panel)
+        return drawing.svg(_label(record, panel))
 
 
 def _set_log_scale(drawing: Drawing) -> None:
@@ -91,37 +91,19 @@ def _level_axis(drawing: Drawing, unit: str, bands: Collection[Band], from_zero:
     drawing.axes.set_xlabel(unit)
 
 
-def _name_ends(drawing: Drawing, ends: dict[str, float]) -> None:
-    """The arms' names at the ends of their lines, moved apart where they would touch."""
-    axes = drawing.axes
-    names = {arm: _name_end(drawing, arm, value) for arm, value in ends.items()}
-    drawing.settle()
-    heights = {arm: float(axes.transData.transform((0, value))[1]) for arm, value in ends.items()}
-    if len(names) < 2:
-        return
-    lower, upper = sorted(heights, key=heights.__getitem__)
-    missing = max(0.0, _LABEL_GAP - (heights[upper] - heights[lower])) / 2
-    names[lower].set_position((6, -missing))
-    names[upper].set_position((6, missing))
+def _legend(record: ComparisonRecord, panel: Panel) -> list[Any]:
+    """The arms by their names; these are too long to stand at the ends of the lines."""
+    titles = record.verdict.arm_titles
+    return [key_line(titles[arm], arm, linewidth=2.4, linestyle=_LINES[arm]) for arm in panel.bands]
 
 
-def _name_end(drawing: Drawing, arm: str, value: float) -> Any:
-    words = drawing.axes.annotate(
-        arm, (1, value), xycoords=drawing.axes.get_yaxis_transform(), xytext=(6, 0),
-        textcoords="offset points", va="center", color=light(arm), fontweight="bold", fontsize=SMALL,
-        annotation_clip=False,
-    )  # fmt: skip
-    drawing.mark(words, "name")
-    return words
-
-
-def _tell(drawing: Drawing, panel: Panel) -> None:
+def _tell(drawing: Drawing, record: ComparisonRecord, panel: Panel) -> None:
     """What a reader sees when pointing at a place along training."""
     places = sorted({x for each in panel.bands.values() for x in each.x.tolist()})
     known = {arm: {x: place for place, x in enumerate(each.x.tolist())} for arm, each in panel.bands.items()}
     for x in places:
         lines = [
-            _told(arm, each, known[arm][x], "seed", _four_digits)
+            _told(record.verdict.arm_names[arm], each, known[arm][x], "seed", _four_digits)
             for arm, each in panel.bands.items()
             if x in known[arm]
         ]
@@ -139,12 +121,14 @@ def _place(unit: str, x: float) -> str:
 def _told(name: str, each: Band, place: int, thing: str, write: Callable[[float], str]) -> str:
     median, low, high = (write(float(line[place])) for line in (each.median, each.low, each.high))
     between = f" ({low} to {high})" if each.has_quantiles else ""
-    return f"{name} {median}{between}, {count(each.seeds[place], thing)}"
+    return f"{name}: {median}{between}, {count(each.seeds[place], thing)}"
 
 
-def _label(panel: Panel) -> str:
+def _label(record: ComparisonRecord, panel: Panel) -> str:
+    names = record.verdict.arm_names
     ends = ", ".join(
-        f"{arm} ends at a median of {short(float(each.median[-1]), 4)}" for arm, each in panel.bands.items()
+        f"{names[arm]} ends at a median of {short(float(each.median[-1]), 4)}"
+        for arm, each in panel.bands.items()
     )
     name = metric_name(panel.metric)
     return f"{name} along training in {panel.unit}: {ends}. Arrow keys step along training."
@@ -163,7 +147,11 @@ def difference_curve(
     """
     found = panel.bands["candidate"]
     title = f"paired difference in {metric_name(panel.metric)} ({metric_unit(panel.metric)})\n"
-    title += "second half of training, enlarged" if second_half else "above zero: candidate better"
+    title += (
+        "second half of training, enlarged"
+        if second_half
+        else f"above zero: {record.verdict.arm_names['candidate']} better"
+    )
     with sheet(name, HEIGHT, title) as drawing:
         _draw_arm(drawing, panel, "candidate")
         _level_axis(drawing, panel.unit, [found], from_zero=not second_half)

@@ -175,8 +175,9 @@ def _within(value: float, limits: tuple[float, float]) -> float:
 def describe(entry: Entry, digits: Digits) -> str:
     """The numbers of an entry, line by line."""
     sure = f"{confidence(entry.alpha)} interval" if entry.outcome else "one standard error:"
+    change = f"{entry.change}\n" if entry.change else ""
     return (
-        f"{entry.label}: {entry.outcome or 'screened'}\nmean {digits.signed(entry.effect)} over "
+        f"{entry.label}: {entry.outcome or 'screened'}\n{change}mean {digits.signed(entry.effect)} over "
         f"{count(entry.pairs, 'pair')}\n"
         f"{f'{sure} {digits.span(entry.interval)}' if entry.has_interval else NO_INTERVAL}"
     )

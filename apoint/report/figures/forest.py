@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from apoint.errors import cut
 from apoint.report.figures.canvas import SMALL, Drawing, key_area, key_line, label_ticks, sheet
 from apoint.report.figures.slope import HEIGHT, STYLES, describe_pair
 from apoint.report.palette import light
@@ -16,6 +17,7 @@ from apoint.report.words import NO_INTERVAL, confidence, metric_name, metric_uni
 MOST_LABELLED_ROWS = 24
 _WORDED_ROW = 13.0  # the height of a row with words in it
 _MEAN_ROW = 13.0  # how far the mean stands under the last pair, at least
+_MOST_LETTERS = 20  # of an arm's name on the larger side of zero
 _ROWS_HEIGHT = 0.72 * HEIGHT  # what is left for rows beside title, axis and legend
 
 
@@ -85,7 +87,7 @@ def _frame(
         drawing.mark(axes.axvspan(-margin, margin, color=light("margin"), linewidth=0, zorder=0), "margin")
     axes.axvline(0, color=light("ink"), linewidth=1.2, zorder=1)
     axes.axhline(0, color=light("rule"), linewidth=1.0, zorder=1)
-    _say_direction(drawing, limits)
+    _say_direction(drawing, record, limits)
     named = [(mean, "mean")]
     if len(rows) <= MOST_LABELLED_ROWS:
         named += [(height, pair.name) for pair, height in rows]
@@ -96,11 +98,12 @@ def _frame(
     axes.get_yticklabels()[0].set_fontsize(SMALL)
 
 
-def _say_direction(drawing: Drawing, limits: tuple[float, float]) -> None:
+def _say_direction(drawing: Drawing, record: ComparisonRecord, limits: tuple[float, float]) -> None:
     """Which side is whose, on top of the larger side."""
     right = limits[1] > -limits[0]
+    names = {part: cut(name, _MOST_LETTERS) for part, name in record.verdict.arm_names.items()}
     words = drawing.axes.annotate(
-        "candidate better →" if right else "← baseline better", (0, 1),
+        f"{names['candidate']} better →" if right else f"← {names['baseline']} better", (0, 1),
         xycoords=drawing.axes.get_xaxis_transform(), xytext=(7 if right else -7, -1),
         textcoords="offset points", ha="left" if right else "right", va="top", fontsize=SMALL,
         color=light("soft"),

@@ -29,7 +29,8 @@ def looks(record: ComparisonRecord, name: str = "looks") -> str:
     """
     verdict = record.verdict
     metric = f"{metric_name(verdict.metric)} ({metric_unit(verdict.metric)})"
-    with sheet(name, HEIGHT, f"mean paired difference in {metric}\nabove zero: candidate better") as drawing:
+    title = f"mean paired difference in {metric}\nabove zero: {verdict.arm_names['candidate']} better"
+    with sheet(name, HEIGHT, title) as drawing:
         borders = boundary(verdict)
         _frame(drawing, record, borders)
         if borders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from apoint.report.palette import light
 from apoint.report.panels import padded
 from apoint.report.record import ComparisonRecord, Pair
 from apoint.report.scale import digits_of
-from apoint.report.words import axis_title
+from apoint.report.words import axis_title, clean
 
 HEIGHT = 430
 DASHED = (0, (4.2, 2.2))
@@ -22,6 +23,7 @@ STYLES: dict[str, tuple[str, Any]] = {
     "worsened": ("worsened", DASHED),
     "equal": ("baseline", (0, (1, 1.6))),
 }
+_COLUMN_LETTERS = 22
 _STRIP = 0.17  # the share of the height that the cap gets below or above a broken axis
 _BROKEN_BEYOND = 0.75  # the axis is broken if the cap is farther away than this share of the others' span
 
@@ -120,14 +122,19 @@ def _draw_columns(drawing: Drawing, record: ComparisonRecord, scale: BrokenScale
     ticks = scale.ticks()
     axes.set_yticks([scale.height(tick) for tick in ticks], [tick_words(tick, ticks) for tick in ticks])
     names = [
-        f"{arm}\nmean {digits.plain(mean)}"
-        for arm, mean in zip(("baseline", "candidate"), means, strict=True)
+        f"{_below(title)}\nmean {digits.plain(mean)}"
+        for title, mean in zip(record.verdict.arm_titles.values(), means, strict=True)
     ]
     axes.set_xticks([0, 1], names, color=light("ink"))
     axes.tick_params(axis="x", length=0, pad=6)
     axes.spines["bottom"].set_visible(False)
     for place in (0, 1):
         axes.axvline(place, color=light("edge"), linewidth=1.0, zorder=1)
+
+
+def _below(title: str) -> str:
+    """An arm's name under its upright: narrow lines, so that the two do not touch."""
+    return "\n".join(textwrap.wrap(clean(title), _COLUMN_LETTERS, max_lines=3, placeholder=" …"))
 
 
 def _draw_pair(drawing: Drawing, record: ComparisonRecord, pair: Pair, scale: BrokenScale) -> None:
@@ -156,15 +163,14 @@ def describe_pair(record: ComparisonRecord, pair: Pair) -> str:
     """The numbers of a pair, line by line."""
     digits = digits_of(record)
     lines = [pair.name.capitalize()]
-    rows = zip(
-        ("baseline", "candidate"), (pair.baseline, pair.candidate), pair.states, pair.capped, strict=True
-    )
-    for arm, value, state, capped in rows:
+    names = record.verdict.arm_names.values()
+    rows = zip(names, (pair.baseline, pair.candidate), pair.states, pair.capped, strict=True)
+    for name, value, state, capped in rows:
         how = ", ".join(
             filter(None, [state if state != "finished" else "", "counted at the cap" if capped else ""])
         )
-        lines.append(f"{arm} {digits.plain(value)}" + (f" ({how})" if how else ""))
-    return "\n".join([*lines, f"difference {digits.signed(pair.difference)}"])
+        lines.append(f"{name}: {digits.plain(value)}" + (f" ({how})" if how else ""))
+    return "\n".join([*lines, f"difference: {digits.signed(pair.difference)}"])
 
 
 def _draw_mean(drawing: Drawing, means: list[float], scale: BrokenScale) -> None:

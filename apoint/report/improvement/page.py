@@ -171,7 +171,7 @@ def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
     """The comparisons on fresh seeds, which are what counts."""
     if not record.checks:
         return None
-    rows = [[_link(record, entry, place), *_cells(record, entry)] for entry in record.checks]
+    rows = [[_compared(record, entry, place), *_cells(record, entry)] for entry in record.checks]
     lead = (
         "The best of many is partly lucky. So it is compared with the recipe again, on seeds that took no "
         "part in the choice, and the next best on top of it; only these numbers count. The first change that "
@@ -180,6 +180,13 @@ def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
     body = table("Comparisons on fresh seeds", ("Comparison", "Verdict", "Mean", "Interval", "Pairs"), rows,
                  "wide changes")  # fmt: skip
     return section("On fresh seeds", lead, _drawn(record, record.checks, "fresh", record.metric), body)
+
+
+def _compared(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
+    """A comparison with its link, and what was changed in it."""
+    change = entry.change
+    told = element("small", change, class_="why") if change else None
+    return join(_link(record, entry, place), told)
 
 
 def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
@@ -226,11 +233,13 @@ def _told(entry: Entry) -> Markup:
     """A change with what it sets, why it was tried, and the item of the course."""
     item = f" (course item {entry.course})" if entry.course else ""
     written = ", ".join(f"{path}={setting(value)}" for path, value in entry.changes)
+    change = element("small", entry.change, class_="why") if entry.change else None
     return join(
         element("span", entry.label),
+        change,
         element("small", f"{entry.reason}{item}", class_="why") if entry.reason else None,
         element("small", element("code", written), class_="why")
-        if written not in ("", entry.label)
+        if written not in ("", entry.label) and not change
         else None,
     )
 

@@ -14,7 +14,7 @@ from apoint.report import fields
 from apoint.report.fields import Json
 from apoint.report.record import DECLARATION, RESULT, read_if_there
 from apoint.report.verdict_record import VerdictRecord
-from apoint.report.words import Digits, check_words
+from apoint.report.words import Digits, check_words, unbroken
 
 SCHEMA_VERSION = 2
 
@@ -36,6 +36,7 @@ class Entry:
         course: The item of the course behind it; empty if there is none.
         reason: Why it was worth trying.
         changes: The recipe values it sets.
+        change: The same in words, such as `optimizer.lr 3e-4 instead of 1e-3`; empty if nobody said.
         comparison: The folder of the comparison on fresh seeds; empty for the screen.
     """
 
@@ -50,6 +51,7 @@ class Entry:
     course: str = ""
     reason: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
+    change: str = ""
     comparison: str = ""
 
     @property
@@ -170,6 +172,7 @@ def _screened(row: Json) -> Entry:
         course=fields.text(row.get("course")),
         reason=fields.text(row.get("reason")),
         changes=tuple(fields.mapping(row.get("changes")).items()),
+        change=unbroken(fields.text(row.get("change"))),
     )
 
 
@@ -185,6 +188,7 @@ def _check(row: Json, declaration: Json) -> Entry:
         interval=verdict.interval,
         outcome=verdict.outcome,
         alpha=verdict.interval_alpha,
+        change=verdict.change,
         differences=tuple(sign * (second - first) for first, second in pairs),
         comparison=fields.text(row.get("comparison")),
     )
