@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from apoint.errors import UsageError
 from apoint.verdict import DEFAULT_LOOKS, ExampleNoise, Verdict, decide, example_noise
-from studies.verdict.examples import PAIRS, Scene, draw_pairs, measure
+from studies.verdict import examples as study
+from studies.verdict.examples import PAIRS, Scene, draw_pairs, measure, settled, table
 from studies.verdict.rule import NAMES, simulate
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -258,6 +259,20 @@ def test_equally_good_recipes_are_called_different_on_one_test_set_but_not_over_
     assert rates.seeds_calls > 0.11
     assert rates.both_calls <= 0.055
     assert min(rates.both_coverage, rates.beside_coverage) >= 0.94
+
+
+def test_a_scene_beyond_its_limit_is_measured_again_and_both_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(study, "COMPARISONS", 20)
+    quiet, loud = Scene(40, 40, 0.0), Scene(40, 40, 0.0, 0.5)
+    assert [each.comparisons for each in settled(loud)] == [20], "calling a true effect is no error"
+    monkeypatch.setattr(study, "NO_MARGIN", 10.0)  # everything is equivalent, so that nothing is called
+    assert [each.comparisons for each in settled(quiet)] == [20]
+    monkeypatch.setattr(study.Rates, "beyond", property(lambda rates: rates.comparisons == 20))
+    twice = settled(quiet)
+    assert [each.comparisons for each in twice] == [20, 200]
+    assert len(table(twice).splitlines()) == 4
 
 
 def test_without_an_effect_of_examples_little_is_added() -> None:
