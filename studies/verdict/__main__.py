@@ -54,7 +54,7 @@ def cell(shape: int, arms: int, anytime: bool) -> dict[str, object]:
 def main() -> int:
     """Measure what is missing, tell how far it is, and write the tables; 1 if a cell is beyond its limit."""
     parser = argparse.ArgumentParser(prog="python -m studies.verdict")
-    parser.add_argument("--results", type=Path, default=ROOT / ".verdict-study.jsonl")
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("rates.jsonl"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tables", action="store_true", help="Measure nothing; write what there is.")
     options = parser.parse_args()
@@ -102,8 +102,8 @@ def _measure(results: Path, workers: int) -> list[dict[str, object]]:
                 found[kept["shape"], kept["arms"], kept["anytime"]] = kept
     wanted = [
         (number, arms, anytime)
-        for anytime in (False, True)
-        for arms in ARMS
+        for anytime in (True, False)  # what takes longest comes first
+        for arms in reversed(ARMS)
         for number, shape in enumerate(EVERY)
         if (shape.name, arms, anytime) not in found
     ]
