@@ -425,7 +425,9 @@ class Improver:
         lower, upper = verdict.interval
         metric = as_subject(verdict.metric, verdict.last)
         better = f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
-        return f"with {verdict.change}, {better}" if verdict.change else better
+        # A change of the user's own is named by what it sets, and several are told by their names.
+        named = len(self.kept) == 1 and not self._candidates(self.kept)[0].own
+        return f"with {verdict.change}, {better}" if named else better
 
     def _header(self) -> list[str]:
         """The evidence in three lines."""

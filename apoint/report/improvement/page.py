@@ -125,7 +125,9 @@ def _setting(record: ImprovementRecord) -> Markup:
         f"{metric_name(declared_number(declaration))} ({metric_unit(record.metric)}, "
         f"{'higher' if higher else 'lower'} is better)" + (f" after {after}" if after else ""),
         "every change is trained with the same seeds as the recipe itself",
-        fields.text(declaration.get("screen_note")),
+        fields.text(declaration.get("screen_note")).replace(
+            record.screen_metric, metric_name(record.screen_metric)
+        ),
     ]
     return element("p", "; ".join(filter(None, words)) + ".", class_="lead")
 
@@ -153,11 +155,7 @@ def _numbers(record: ImprovementRecord) -> Markup:
     better = sum(check.outcome == "better" for check in record.checks)
     rows += [
         ("Screened", str(len(record.screen)), "changes, against the recipe on the same seeds"),
-        (
-            "On fresh seeds",
-            str(len(record.checks)),
-            f"{count(len(record.checks), 'comparison')}, {better} better",
-        ),
+        ("On fresh seeds", str(len(record.checks)), f"comparisons, {better} of them better"),
         ("Margin", digits.margin(record.margin), "the smallest difference that matters"),
         ("Cost", *cost_words(record.cost)),
     ]
