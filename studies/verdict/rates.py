@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from apoint.verdict import default_looks
-from studies.verdict.rule import BETTER, EQUIVALENT, WORSE, simulate_arms
-from studies.verdict.shapes import APART, FRESH_APART, FRESH_SKEWED, SKEWED, Shape
+from studies.verdict.rule import BETTER, EQUIVALENT, WORSE, Paths, Races, critical_values, points_of, race
+from studies.verdict.shapes import APART, FRESH_APART, FRESH_SKEWED, SKEWED, UNEQUAL, Shape
 
 ARMS = (1, 3, 6, 10)
 COMPARISONS = 10_000
@@ -49,57 +49,37 @@ class Cell:
 
     def above(self, shape: Shape) -> bool:
         """Whether a rate is beyond its limit."""
-        limit = 0.065 if shape in (*SKEWED, *FRESH_SKEWED) else 0.055
+        limit = 0.065 if shape in (*SKEWED, *FRESH_SKEWED, *UNEQUAL) else 0.055
         return self.false_calls > limit or self.coverage < 0.94 or self.false_equivalent > 0.05
 
 
 def measure(shape: Shape, arms: int, anytime: bool, races: int = COMPARISONS, seed: int = 0) -> Cell:
-    """The rates of a cell."""
+    """The rates of a cell, all of them on the same draws."""
     deviation = float(shape.arms(np.random.default_rng(7), 20_000, 1, 10).std())
+    looks = default_looks(arms)
+    points = points_of(looks, anytime, PAIRS[anytime], arms)
+    criticals = critical_values(looks, points, arms, 0.05, anytime)
+    random = np.random.default_rng(zlib.crc32(f"{shape.name}/{arms}/{anytime}/{seed}".encode()))
+    size, found = max(1, BLOCK // arms), []
+    for start in range(0, races, size):
+        num = min(size, races - start)
+        noise = shape.arms(random, num, arms, PAIRS[anytime]).reshape(num * arms, PAIRS[anytime])
+        found.append(num * _rates(Paths(noise, points, shape.step), num, criticals, deviation))
+    calls, *rest = np.sum(found, 0) / races
+    return Cell(shape.name, arms, anytime, calls, min(rest[:3]), max(rest[3:]), races)
 
-    def rate(
-        name: str,
-        effect: float,
-        margin: float,
-        count: Callable[..., np.ndarray],
-    ) -> float:
-        random = np.random.default_rng(zlib.crc32(f"{shape.name}/{arms}/{anytime}/{name}/{seed}".encode()))
-        found, size = [], max(1, BLOCK // arms)
-        for start in range(0, races, size):
-            noise = shape.arms(random, min(size, races - start), arms, PAIRS[anytime])
-            found.append(
-                count(
-                    simulate_arms(
-                        noise + effect * deviation,
-                        margin * deviation,
-                        default_looks(arms),
-                        truth=effect * deviation,
-                        anytime=anytime,
-                        step=shape.step,
-                    )
-                )
-            )
-        return float(np.concatenate(found).mean())
 
-    def some(*outcomes: int) -> Callable[..., np.ndarray]:
-        return lambda races: np.isin(races.outcome, outcomes).any(1)
+def _rates(paths: Paths, num: int, criticals: tuple[np.ndarray, np.ndarray], deviation: float) -> np.ndarray:
+    """False calls, coverage at three effects, and false equivalence at two margins on both sides."""
 
-    return Cell(
-        shape.name,
-        arms,
-        anytime,
-        false_calls=rate("calls", 0.0, 1e-6, some(BETTER, WORSE)),
-        coverage=min(
-            rate(f"coverage {effect}", effect, 0.5, lambda races: races.covered.reshape(-1))
-            for effect in (0.0, 0.5, -0.5)
-        ),
-        false_equivalent=max(
-            rate(f"margin {margin} {side}", side * margin, margin, some(EQUIVALENT))
-            for margin in (0.5, 1.0)
-            for side in (1, -1)
-        ),
-        races=races,
-    )
+    def run(effect: float, margin: float) -> Races:
+        shift = effect * deviation
+        return race(paths.shifted(shift), num, criticals, margin * deviation, shift)
+
+    calls = run(0.0, 1e-6).family(BETTER, WORSE)
+    coverage = [float(run(effect, 0.5).covered.mean()) for effect in (0.0, 0.5, -0.5)]
+    equivalent = [run(side * margin, margin).family(EQUIVALENT) for margin in (0.5, 1.0) for side in (1, -1)]
+    return np.array([calls, *coverage, *equivalent])
 
 
 def settled(shape: Shape, arms: int, anytime: bool) -> Cell:

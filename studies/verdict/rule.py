@@ -8,6 +8,7 @@ interval would just touch a number.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ class Paths:
             self.mean[place] = first + centre[:, 0]
             self.error[place] = np.maximum(deviation, step / 2) / math.sqrt(n)
         self.error = np.sqrt(self.error**2 + np.square(example_error))
+
+    def shifted(self, effect: float) -> Paths:
+        """The paths of the same differences with an effect added to all of them."""
+        moved = copy.copy(self)
+        moved.mean = self.mean + effect
+        return moved
 
     def touching(self, place: int, value: np.ndarray | float, scale: float = 1.0) -> np.ndarray:
         """The critical value at which the interval's end is `value`: above 0 if it lies below the mean.
@@ -156,24 +163,44 @@ def simulate_arms(
     num, arms, pairs = differences.shape
     points = points_of(looks, anytime, pairs, arms)
     paths = Paths(differences.reshape(num * arms, pairs), points, step)
+    return race(paths, num, critical_values(looks, points, arms, alpha, anytime), margin, truth)
+
+
+def critical_values(
+    looks: Sequence[int], points: Sequence[int], arms: int, alpha: float, anytime: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of intervals and of one-sided bounds, [arms left, look]: with fewer arms left they are less strict."""
     rules = [rule_of(looks, alpha / left, anytime) for left in range(1, arms + 1)]
-    # [arms left, look]
-    wide = np.array([rule.critical(np.array(points, dtype=float)) for rule in rules])
-    narrow = rules[-1].one_sided(np.array(points, dtype=float))
+    at = np.array(points, dtype=float)
+    return np.array([rule.critical(at) for rule in rules]), np.array([rule.one_sided(at) for rule in rules])
+
+
+def race(
+    paths: Paths,
+    num: int,
+    criticals: tuple[np.ndarray, np.ndarray],
+    margin: float,
+    truth: float | np.ndarray = 0.0,
+) -> Races:
+    """The races of paths whose rows are [races, arms]."""
+    wide, narrow = criticals
+    arms = len(wide)
     races = Races(np.zeros((num, arms), int), np.zeros((num, arms), int), np.ones((num, arms), bool))
     truths = np.broadcast_to(truth, (num, arms)).reshape(-1)
-    for place, n in enumerate(points):
+    for place, n in enumerate(paths.points):
         open_ = races.outcome == UNDECIDED
         touching = paths.touching(place, 0.0).reshape(num, arms)
+        # The critical value up to which the interval lies inside ±margin.
+        inside = np.minimum(paths.touching(place, -margin), -paths.touching(place, margin))
+        inside = inside.reshape(num, arms)
         rates = np.full((num, arms), arms)
-        same = paths.equivalent(place, margin, narrow[place]).reshape(num, arms) & open_
-        races.outcome[same] = EQUIVALENT
+        races.outcome[(inside > narrow[-1, place]) & open_] = EQUIVALENT
         left = np.full(num, arms)  # first at the strictest rate: an arm carries it if that is enough
         while True:
-            far = np.abs(touching) > wide[np.maximum(left, 1) - 1, place][:, None]
-            called = far & (races.outcome == UNDECIDED)
+            rate = np.maximum(left, 1) - 1
             # What lies inside the margin at this rate is no call, and no equivalence either: it stays open.
-            called &= ~_inside(paths, place, margin, rules, left, points)
+            called = np.abs(touching) > wide[rate, place][:, None]
+            called &= (races.outcome == UNDECIDED) & ~(inside > narrow[rate, place][:, None])
             if called.any():
                 rates = np.where(called, left[:, None], rates)
                 races.outcome[called] = np.where(touching[called] > 0, BETTER, WORSE)
@@ -181,20 +208,6 @@ def simulate_arms(
             if not called.any() and (eased == left).all():
                 break
             left = eased
-        limit = wide[rates - 1, place]
-        holds = np.abs(paths.touching(place, truths)).reshape(num, arms) <= limit
+        holds = np.abs(paths.touching(place, truths)).reshape(num, arms) <= wide[rates - 1, place]
         races.covered[open_], races.pairs[open_] = holds[open_], n
     return races
-
-
-def _inside(
-    paths: Paths, place: int, margin: float, rules: list[Rule], left: np.ndarray, points: list[int]
-) -> np.ndarray:
-    """Which arms lie inside ±margin at the error rate that their race has reached."""
-    at, num, arms = np.array([points[place]], dtype=float), len(left), len(rules)
-    found = np.zeros((num, arms), bool)
-    for number in np.unique(left[left > 0]):
-        c = float(rules[number - 1].one_sided(at)[0])
-        inside = paths.equivalent(place, margin, c).reshape(num, arms)
-        found |= inside & (left == number)[:, None]
-    return found
