@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from apoint.verdict import DEFAULT_LOOKS, decide
-from apoint.verdict.estimate import adjusted_effect
+from apoint.verdict.estimate import adjusted_effect, chance_of_better
 from apoint.verdict.moments import Moments
 from studies.verdict.rule import BETTER, simulate
 
@@ -39,3 +39,12 @@ def test_it_follows_the_sign_and_the_scale() -> None:
 def test_a_single_look_is_not_adjusted() -> None:
     verdict = decide(np.zeros(12), np.random.default_rng(2).normal(1, 1, 12), 0.01, looks=(12,))
     assert verdict.adjusted_effect == verdict.effect
+
+
+@pytest.mark.parametrize("effect", [-0.5, 0.0, 0.5, 1.0])
+def test_the_chance_of_better_is_how_often_comparisons_say_so(effect: float) -> None:
+    num = 10_000
+    differences = np.random.default_rng(8).standard_normal((num, DEFAULT_LOOKS[-1])) + effect
+    expected = simulate(differences, 1e-6, DEFAULT_LOOKS).rate(BETTER)
+    assert chance_of_better(effect, DEFAULT_LOOKS) == pytest.approx(expected, abs=0.015)
+    assert chance_of_better(effect, DEFAULT_LOOKS, 0.01) <= chance_of_better(effect, DEFAULT_LOOKS)
