@@ -80,7 +80,7 @@ def _document(cells: list[dict[str, object]], points: list[power.Point], wrong: 
     parts = [HEAD, *([f"{missing} cells have not been measured yet (–)."] if missing else [])]
     parts += ["## Summary", "The worst of each group.", summary(cells, groups)]
     beyond_limits = "\n".join(f"- {cell}" for cell in wrong) or "None."
-    parts += ["**Beyond their limits**, where validity is claimed:", beyond_limits]
+    parts += ["**Beyond their limits:**", beyond_limits]
     for title, group in groups.items():
         parts += [f"## {title}", table(cells, group)]
     first = 100 * power.first_look_of_six()
