@@ -27,8 +27,9 @@ from typing import Any
 import yaml
 
 from apoint.engine.fleet import Fleet, Task
+from apoint.engine.replica import borrowed_randomness, rehearse
 from apoint.engine.signals import TrainingInterruptedError
-from apoint.errors import FaultError, TrainingError
+from apoint.errors import FaultError, TrainingError, UsageError
 from apoint.recipe import Document, Recipe, load_recipe, to_yaml
 from apoint.recipe.document import document_from_text
 from apoint.store import storage_errors, write_atomically
@@ -37,6 +38,7 @@ from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import Candidate, mix
 from apoint.trials.comparison import Comparison
 from apoint.trials.declaration import Declaration, arm_facts
+from apoint.trials.evaluations import assembled, check_evaluations
 from apoint.trials.naming import name_arms
 from apoint.trials.outcome import Outcome, outcome_of
 from apoint.trials.record import RESULT
@@ -253,10 +255,25 @@ class Improver:
             if together.left_out:
                 self.say(f"{label} changes the same settings as a better change, and is left out")
                 continue
+            if reason := self._why_not_together([*self.kept, label]):
+                self.say(f"{label} does not go with {_together(self.kept)}, and is left out: {reason}")
+                continue
             self.say(f"does {label} help on top of {_together(self.kept)}?")
             if not self._check("addition", tuple(self.kept), (*self.kept, label)).better:
                 return
             self.kept.append(label)
+
+    def _why_not_together(self, labels: Sequence[str]) -> str:
+        """Why these changes, each of which can be trained alone, cannot be trained together; empty if so."""
+        try:
+            arm = self._arm(labels, labels[-1], self.declared.metric)
+            with self.fleet.keeping(), borrowed_randomness(0):
+                replica = assembled(arm, self.declared.first_seed, self.fleet.options)
+                check_evaluations(replica, self.declared.last, arm.name)
+                rehearse(replica)
+        except UsageError as error:
+            return str(error)
+        return ""
 
     def _candidates(self, labels: Sequence[str]) -> list[Candidate]:
         return [self.entries[label][0] for label in labels]

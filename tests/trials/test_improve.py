@@ -320,6 +320,25 @@ def test_changes_that_contradict_each_other_are_not_put_together(monkeypatch, ro
     assert any("left out" in sentence for sentence in said)
 
 
+def test_changes_that_cannot_be_trained_together_do_not_end_the_search(monkeypatch, root: Path) -> None:
+    """Sixteen parts of a batch of 32 are fine, and so is a batch of 8; both together are not."""
+
+    def parts(task: Task) -> bool:
+        return bool(task.recipe.accumulate == 16)
+
+    def small(task: Task) -> bool:
+        return bool(task.recipe.batch_size == 8)
+
+    said: list[str] = []
+    world = World((parts, 0.09), (small, 0.07), (clipped, 0.05))
+    candidates = ["accumulate=16", "batch_size=8", CLIP]
+    found = prepared(monkeypatch, root, world, candidates, say=said.append).run()
+    assert found.evidence["kept"] == ["accumulate=16", CLIP], "the search goes on with the next"
+    (sentence,) = [each for each in said if "does not go with" in each]
+    assert sentence.startswith("batch_size=8 does not go with accumulate=16, and is left out: ")
+    assert "cannot compute a batch of 8 in 16 parts" in sentence
+
+
 def test_a_single_change_is_compared_without_a_screen(monkeypatch, root: Path) -> None:
     search = prepared(monkeypatch, root, World((normed, 0.05)), [NORM])
     found = search.run()
