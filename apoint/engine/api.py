@@ -115,8 +115,8 @@ class Session:
         self.folder = run_folder(options.root, recipe, seed)
         self.device = environment.choose_device(options.device)
         before = None if options.fresh else self._earlier_key()
-        earlier_threads = before.get("threads") if before and options.threads is None else None
-        self.threads = earlier_threads or environment.choose_threads(options.threads, self.device)
+        earlier = environment.threads_of(before) if before and options.threads is None else None
+        self.threads = earlier or environment.choose_threads(options.threads, self.device)
         self.earlier_key = before
 
     def _earlier_key(self) -> dict[str, Any] | None:

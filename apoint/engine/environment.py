@@ -22,6 +22,8 @@ from apoint.engine.deciding import decides_bits
 from apoint.errors import UsageError
 from apoint.registry import HOMES, registry
 
+MOST_THREADS = 4096
+
 
 def code_hash(own_files: tuple[Path, ...] = ()) -> str:
     """A hash of the code that decides a run's numbers: ours, and the user's files named in the recipe."""
@@ -124,6 +126,12 @@ def choose_threads(requested: int | None, device: torch.device, cores: int | Non
             raise UsageError(f"threads must be from 1 to {4 * cores} on this machine, got {requested}")
         return requested
     return 1 if cores <= 4 or device.type != "cpu" else min(8, cores // 2)
+
+
+def threads_of(run_key: Mapping[str, Any]) -> int | None:
+    """The threads of an earlier run, if its key names a number that any machine has."""
+    threads = run_key.get("threads")
+    return threads if type(threads) is int and 1 <= threads <= MOST_THREADS else None
 
 
 def key(recipe: str, seed: int, data: str, device: torch.device, threads: int, code: str) -> dict[str, Any]:

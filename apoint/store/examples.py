@@ -59,10 +59,34 @@ def unpack(content: bytes, metric: str) -> ExampleResults | None:
         tensors = load(content)
         if metric not in tensors:
             return None
-        split, values = metric.partition("_")[0], tensors[metric]
-        if values.dtype == np.uint8:
-            values = np.unpackbits(values, count=len(tensors[f"{split}_{_LENGTH}"]))
-        rows = tensors.get(f"{split}_{ROWS}")
-    except (SafetensorError, KeyError, ValueError) as error:
+        split = metric.partition("_")[0]
+        values, rows = _values(tensors, metric, split), tensors.get(f"{split}_{ROWS}")
+        if rows is not None:
+            _check_rows(rows, len(values))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise DamagedError(f"the results of single examples are not as apoint writes them: {error}") from None
     return ExampleResults(values.astype(np.float64), None if rows is None else rows.astype(np.int64))
+
+
+def _values(tensors: Mapping[str, npt.NDArray[Any]], metric: str, split: str) -> npt.NDArray[Any]:
+    """A number for each example. Sizes are checked first: what a file claims must not take memory."""
+    import numpy as np
+
+    values = tensors[metric]
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"{metric} has the shape {list(values.shape)}")
+    if values.dtype != np.uint8:
+        if values.dtype.kind != "f":
+            raise ValueError(f"{metric} has the type {values.dtype}")
+        return values
+    losses = tensors[f"{split}_{_LENGTH}"]
+    if losses.ndim != 1 or len(values) != -(-losses.size // 8):
+        raise ValueError(f"{metric} has {len(values)} bytes for {losses.size} examples")
+    return np.unpackbits(values, count=losses.size)
+
+
+def _check_rows(rows: npt.NDArray[Any], length: int) -> None:
+    import numpy as np
+
+    if rows.dtype.kind != "i" or rows.shape != (length,) or rows.min() < 0 or np.unique(rows).size != length:
+        raise ValueError(f"{ROWS} does not name {length} different examples")

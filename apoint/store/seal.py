@@ -22,8 +22,10 @@ from apoint.store.manifest import MANIFEST, checkpoint_folders
 from apoint.store.metrics import Metrics
 from apoint.store.reader import Digest
 from apoint.store.sealed import read_sealed, write_sealed
+from apoint.store.status import number, whole
 
 EVIDENCE = ("finished", "diverged")  # how a run ends whose result counts
+SEALED_STATES = (*EVIDENCE, "interrupted", "failed")
 _WRITTEN_ONCE = (layout.RECIPE, layout.RESOLVED, layout.ENV)
 
 
@@ -105,18 +107,41 @@ def read_seal(folder: Path) -> Seal | None:
     layout.check_schema(values, path)
     values.pop("schema_version", None)
     try:
-        values["files"] = {name: Digest(*pair) for name, pair in values["files"].items()}
-        values["metrics"] = {name: _number(value) for name, value in values["metrics"].items()}
-        return Seal(**values)
+        values["files"] = {name: _digest(pair) for name, pair in values["files"].items()}
+        values["metrics"] = {name: _metric(value) for name, value in values["metrics"].items()}
+        seal = Seal(**values)
+        _check_types(seal)
     except (KeyError, TypeError, AttributeError, ValueError):
         raise DamagedError(f"{path} is not a seal as this apoint writes it") from None
+    return seal
 
 
-def _number(value: Any) -> float:
-    number = NOT_FINITE.get(value, math.nan) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+def _check_types(seal: Seal) -> None:
+    """A stranger can seal anything, so that the hash alone says nothing of what the fields hold."""
+    texts = (seal.reason, seal.name, seal.fingerprint, *seal.checkpoints, *seal.checkpoints.values())
+    wholes = (seal.seed, seal.step, seal.total_steps)
+    numbers = (seal.started, seal.seconds)
+    if (
+        seal.state not in SEALED_STATES
+        or not all(isinstance(text, str) for text in texts)
+        or not all(value is None or whole(value) is not None for value in wholes)
+        or not all(value is None or number(value) is not None for value in numbers)
+    ):
         raise TypeError
-    return number
+
+
+def _digest(pair: Any) -> Digest:
+    digest = Digest(*pair)
+    if whole(digest.size) is None or not isinstance(digest.sha256, str):
+        raise TypeError
+    return digest
+
+
+def _metric(value: Any) -> float:
+    found = NOT_FINITE.get(value, math.nan) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError
+    return found
 
 
 def problems(folder: Path, seal: Seal) -> list[str]:

@@ -26,7 +26,8 @@ STUDIES = ("given", "pilot", "given interrupted", "pilot interrupted")
 KINDS = (
     "metrics.jsonl", "events.jsonl", "status.json", "env.json", "resolved.yaml", "recipe.yaml", "lock",
     "manifest.json", "state.json", "model.safetensors", "optimizer.safetensors", "declaration.json",
-    "result.json", "seal.json", "baseline.yaml", "candidate.yaml", "catalogue.sqlite", "other",
+    "result.json", "seal.json", "baseline.yaml", "candidate.yaml", "catalogue.sqlite",
+    "examples.safetensors", "other",
 )  # fmt: skip
 
 

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from apoint.store import layout
 from faults.group import Case, Place, check, draws, group
 from faults.groups.byte_changes import CHANGE, MARGIN
 from faults.laboratory import TINY, cli, write_recipe
 from faults.strangers import SECRET, SPECIAL, check_harmless, little_memory, make_special
+from tests.sealing import edit, edit_in_run, reseal
 
 SECONDS = 30  # a command that takes longer hangs; on an idle machine each takes less than five
 SAVED = "checkpoints/step-000000020"
 RUN_FILES = (
     "metrics.jsonl", "events.jsonl", "status.json", "env.json", "resolved.yaml", "recipe.yaml", "lock",
     "probes/gap.jsonl", f"{SAVED}/manifest.json", f"{SAVED}/state.json", f"{SAVED}/model.safetensors",
+    layout.SEAL, layout.EXAMPLES,
 )  # fmt: skip
 STUDY_FILES = ("declaration.json", "result.json", "looks.jsonl", "fleet.json")
 VALUES: dict[str, Any] = {
@@ -34,6 +37,16 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "events.jsonl": ("time", "kind", "text"),
     f"{SAVED}/state.json": ("step", "facts", "progress"),
 }
+AGAIN: dict[str, tuple[str, ...]] = {  # fields of files that the seal covers, and of the seal itself
+    layout.ENV: FIELDS[layout.ENV],
+    layout.METRICS: FIELDS[layout.METRICS],
+    layout.SEAL: (
+        "state", "reason", "name", "fingerprint", "seed", "started", "step", "total_steps", "seconds",
+        "metrics", "metrics.test_accuracy", "files", "files.metrics.jsonl", "checkpoints", "schema_version",
+    ),
+}  # fmt: skip
+AGAIN_VALUES = ("huge integer", "huge float", "true", "list", "mapping", "text", "escape", "NaN")
+SEALED_AGAIN = "sealed again"
 YAMLS: dict[str, bytes] = {
     "alias bomb": b"a0: &a0 [x]\n"
     + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)),
@@ -53,6 +66,52 @@ JSONS = {
     "huge integer": b'{"schema_version": ' + b"9" * 5000 + b"}",
     "NUL": b"\0" * 100,
     "torn": b'{"a": ',
+}
+
+
+def tensors(header: Any, content: bytes = b"") -> bytes:
+    """A safetensors file with any header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content
+
+
+def _tensor(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+_LOSS = _tensor("F32", [4], 0, 16)
+EXAMPLES: dict[str, bytes] = {  # test_accuracy is what compare reads
+    "a header of 4 TB": (4 * 10**12).to_bytes(8, "little") + b"{}",
+    "a tensor of 4 TB": tensors({"test_accuracy": _tensor("F32", [10**12], 0, 4 * 10**12)}),
+    "deep header": tensors(b"[" * 200_000),
+    "a length of 10^12 and no values": tensors(
+        {"test_accuracy": _tensor("U8", [1], 0, 1), "test_loss": _tensor("F32", [10**12, 0], 1, 1)}, b"\xff"
+    ),
+    "a length of no axis": tensors(
+        {"test_loss": _tensor("F32", [], 0, 4), "test_accuracy": _tensor("U8", [1], 4, 5)}, bytes(5)
+    ),
+    "two axes": tensors({"test_accuracy": _tensor("F32", [2, 2], 0, 16)}, bytes(16)),
+    "no axis": tensors({"test_accuracy": _tensor("F32", [], 0, 4)}, bytes(4)),
+    "no values": tensors({"test_accuracy": _tensor("F32", [0], 0, 0)}),
+    "too few bits": tensors({"test_loss": _LOSS, "test_accuracy": _tensor("U8", [0], 16, 16)}, bytes(16)),
+    "BF16": tensors({"test_accuracy": _tensor("BF16", [2], 0, 4)}, bytes(4)),
+    "NaN": tensors({"test_accuracy": _LOSS}, b"\xff" * 16),
+    "huge values": tensors(
+        {"test_accuracy": _tensor("F64", [2], 0, 16)}, b"\xff\xff\xff\xff\xff\xff\xef\x7f" * 2
+    ),
+    "rows of another length": tensors(
+        {"test_accuracy": _LOSS, "test_rows": _tensor("I32", [2], 16, 24)}, bytes(24)
+    ),
+    "rows twice": tensors({"test_accuracy": _LOSS, "test_rows": _tensor("I32", [4], 16, 32)}, bytes(32)),
+    "rows of NaN": tensors(
+        {"test_accuracy": _LOSS, "test_rows": _tensor("F32", [4], 16, 32)}, bytes(16) + b"\xff" * 16
+    ),
+    "rows that are negative": tensors(
+        {"test_accuracy": _LOSS, "test_rows": _tensor("I64", [4], 16, 48)}, bytes(16) + b"\xff" * 32
+    ),
+    "escape": tensors({"\x1b]0;owned\x07": _LOSS, "test_accuracy": {"dtype": "\x1b[2J"}}, bytes(16)),
+    "overlapping": tensors({"test_accuracy": _LOSS, "test_loss": _LOSS}, bytes(16)),
+    "more than 64 MB": tensors({"test_accuracy": _tensor("F32", [2**25], 0, 2**27)}, bytes(2**27)),
 }
 EVIL = "open('{canary}', 'w').close()\nfrom torch import nn\nclass Net(nn.Linear):\n    pass\n"
 NAMES = (
@@ -76,6 +135,11 @@ def every_case() -> Iterator[Case]:
     yield from (("yaml", file, what) for file in ("resolved.yaml", "recipe.yaml") for what in YAMLS)
     yield from (("json", file, what) for file in (*RUN_FILES[:4], *STUDY_FILES) for what in JSONS)
     yield from (("noise", file, str(seed)) for file in (*RUN_FILES, *STUDY_FILES) for seed in draws("E3", 3))
+    yield from (("examples", "as it was sealed", what) for what in EXAMPLES)
+    # Whoever seals a folder again gets past the hashes, to what reads the files.
+    yield from (("examples", SEALED_AGAIN, what) for what in EXAMPLES)
+    for file, fields in AGAIN.items():
+        yield from ((SEALED_AGAIN, f"{file} {field}", value) for field in fields for value in AGAIN_VALUES)
     yield from (("code", file, way) for file in RUN_FILES[4:6] for way in ("relative", "absolute"))
     yield from (("name", repr(name), str(number)) for number, name in enumerate(NAMES))
     yield from (("data", what, "") for what in DATA)
@@ -91,7 +155,8 @@ def a_comparison(folder: Path) -> None:
 @group(
     "E3",
     "pipes, devices, links, sparse files, bombs, escape sequences, odd numbers, noise and code in folders, "
-    "comparisons and recipes; read by list, show, curves, export, inspect, train --dry-run and compare",
+    "comparisons and recipes, some sealed again afterwards; read by list, show, curves, export, inspect, "
+    "train --dry-run and compare",
     "no hang, no traceback, no code run, no escape sequence printed, nothing outside read or written",
     every_case(),
     prepare=a_comparison,
@@ -132,7 +197,7 @@ def _commands(kind: str, inside: Path, victim: Path, outside: Path) -> list[list
         ["export", "csv", run, "--to", "one.csv", *root],
         ["export", "state-dict", run, "--to", "w.safetensors", *root],
     ]
-    if kind in ("special", "yaml", "code", "noise"):
+    if kind in ("special", "yaml", "code", "noise", SEALED_AGAIN):
         spoilt += [["inspect", run, "--quick"], ["train", f"{run}/resolved.yaml", "--dry-run", *root]]
     if kind == "code":
         spoilt.pop()  # a recipe that the user names on the command line may run its own code
@@ -160,11 +225,36 @@ def _value(run: Path, study: Path, where: str, what: str, outside: Path) -> Path
     path, *keys = _file(run, study, file), *field.split(".")
     lines = path.read_text().splitlines() if file.endswith("jsonl") else [path.read_text()]
     spoilt = json.loads(lines[-1])
-    inner = spoilt
-    for key in keys[:-1]:
-        inner = inner[key]
-    inner[keys[-1]] = VALUES[what]
+    _put(spoilt, keys, VALUES[what])
     path.write_text("\n".join([*lines[:-1], json.dumps(spoilt)]) + "\n")
+    return run
+
+
+def _sealed_again(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
+    """Change a value, in the seal or in a file that it covers, and make every hash right again."""
+    file, field = where.split(" ")
+    if file == layout.METRICS:
+        _value(run, study, where, what, outside)
+        reseal(run, file)
+        return run
+    keys = field.split(".", 1)  # names of files have dots too
+    if file == layout.SEAL:
+        edit(run / file, lambda values: _put(values, keys, VALUES[what]))
+    else:
+        edit_in_run(run, file, lambda values: _put(values, keys, VALUES[what]))
+    return run
+
+
+def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        values = values[key]
+    values[keys[-1]] = value
+
+
+def _examples(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
+    (run / layout.EXAMPLES).write_bytes(EXAMPLES[what])
+    if where == SEALED_AGAIN:
+        reseal(run, layout.EXAMPLES)
     return run
 
 
@@ -204,5 +294,5 @@ def _data(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
 
 SPOIL: dict[str, Callable[..., Path]] = {
     "special": _special, "value": _value, "yaml": _content(YAMLS), "json": _content(JSONS), "noise": _noise,
-    "code": _code, "name": _name, "data": _data,
+    "code": _code, "name": _name, "data": _data, "examples": _examples, SEALED_AGAIN: _sealed_again,
 }  # fmt: skip

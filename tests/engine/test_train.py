@@ -122,6 +122,14 @@ def test_threads_belong_to_the_key_and_are_taken_over(tmp_path: Path) -> None:
         train(tmp_path, threads=1)
 
 
+@pytest.mark.parametrize("threads", ["many", 0, -3, 10**9, 2.0, None, [2]])
+def test_threads_of_a_folder_that_no_machine_has_are_not_taken_over(tmp_path: Path, threads: object) -> None:
+    folder = train(tmp_path).folder
+    edit_in_run(folder, "env.json", lambda env: env["key"].update(threads=threads))
+    with pytest.raises(UsageError, match="holds a run under another key: threads was"):
+        train(tmp_path)
+
+
 def test_a_seed_must_be_a_whole_number(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed must be a whole number from 0"):
         train(tmp_path, seed=-1)

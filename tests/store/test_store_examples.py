@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from apoint.errors import DamagedError
 from apoint.store import Run, RunWriter
@@ -89,6 +90,42 @@ def test_nonsense_is_refused(content: bytes) -> None:
 def test_bits_without_a_length_are_refused() -> None:
     with pytest.raises(DamagedError, match="not as apoint writes them"):
         unpack(pack({"test_accuracy": RIGHT}, {}), "test_accuracy")
+
+
+ODD = {
+    "a length that would take a terabyte": {
+        "test_accuracy": b"1",
+        "test_loss": np.zeros((10**12, 0), np.float32),
+    },
+    "a length of no axis": {"test_accuracy": b"1", "test_loss": np.float32(1)},
+    "too few bits": {"test_accuracy": b"", "test_loss": LOSS},
+    "too many bits": {"test_accuracy": b"123", "test_loss": LOSS},
+    "two axes": {"test_accuracy": np.zeros((3, 3), np.float32)},
+    "no axis": {"test_accuracy": np.float32(1)},
+    "no values": {"test_accuracy": np.zeros(0, np.float32)},
+    "whole numbers": {"test_accuracy": np.zeros(9, np.int64)},
+    "rows of another length": {"test_accuracy": LOSS, "test_rows": np.arange(3, dtype=np.int32)},
+    "rows twice": {"test_accuracy": LOSS, "test_rows": np.zeros(9, np.int32)},
+    "rows that are no whole numbers": {"test_accuracy": LOSS, "test_rows": LOSS},
+    "rows below 0": {"test_accuracy": LOSS, "test_rows": np.arange(-3, 6, dtype=np.int32)},
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_tensors_are_refused(what: str) -> None:
+    """A stranger may have sealed the folder, so that the hashes hold and the content does not."""
+    values = {
+        name: np.frombuffer(each, np.uint8) if isinstance(each, bytes) else np.asarray(each)
+        for name, each in ODD[what].items()
+    }
+    with pytest.raises(DamagedError, match="not as apoint writes them"):
+        unpack(save(values), "test_accuracy")
+
+
+def test_a_type_that_numpy_has_not_is_refused() -> None:
+    header = b'{"test_accuracy": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}'
+    with pytest.raises(DamagedError, match="not as apoint writes them"):
+        unpack(len(header).to_bytes(8, "little") + header + bytes(4), "test_accuracy")
 
 
 def test_a_checkpoint_knows_them(make_run: MakeRun) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from apoint.errors import DamagedError, StorageError, UsageError
 from apoint.store import Catalogue, Run, RunWriter, to_csv
+from apoint.store.seal import read_seal
 from apoint.store.sealed import read_sealed, sealed_json, write_sealed
 
 MakeRun = Callable[..., Run]
@@ -81,6 +82,32 @@ def test_only_a_finished_run_has_a_result(make_run: MakeRun, state: str) -> None
     assert (Run(run.folder).state, Run(run.folder).sealed) == (state, True)
     with pytest.raises(StorageError, match=f"is {state}; only a finished, sealed run has a result"):
         Run(run.folder).result("test_accuracy")
+
+
+ODD = [True, [1, [2]], {"a": {"b": 1}}, -(10**30), 10**500, "text", "nan", None]
+RIGHT = {  # what a field may hold of these
+    "state": [], "reason": ["text", "nan"], "name": ["text", "nan"], "fingerprint": ["text", "nan"],
+    "seed": [None], "started": [None, -(10**30)], "step": [None], "total_steps": [None],
+    "seconds": [None, -(10**30)], "metrics": [], "files": [], "checkpoints": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", RIGHT)
+def test_a_seal_that_a_stranger_made_holds_what_a_seal_holds(make_run: MakeRun, field: str) -> None:
+    run = evented(make_run)
+    path = run.folder / "seal.json"
+    values = read_sealed(path)
+    for odd in ODD:
+        if odd in RIGHT[field]:
+            continue
+        write_sealed(path, {**values, field: odd})
+        with pytest.raises(StorageError):
+            read_seal(run.folder)
+        assert Run(run.folder).problems()
+    for pair in ([True, "0" * 64], ["1", "0" * 64], [1, 2], [1], "ab"):
+        write_sealed(path, {**values, "files": {**values["files"], "metrics.jsonl": pair}})
+        with pytest.raises(DamagedError):
+            read_seal(run.folder)
 
 
 # -- what it notices -----------------------------------------------------------------------------------------
