@@ -85,9 +85,9 @@ def _metric_of_nan(step: int) -> Callable[[], None]:
     def install() -> None:
         original, calls = loop.evaluate, itertools.count(1)
 
-        def evaluating(*rest: Any) -> dict[str, float]:
+        def evaluating(*rest: Any, **options: Any) -> dict[str, float]:
             spoilt = next(calls) == 1 + step % 4
-            return {name: math.nan if spoilt else value for name, value in original(*rest).items()}
+            return {name: math.nan if spoilt else value for name, value in original(*rest, **options).items()}
 
         loop.evaluate = evaluating
 
