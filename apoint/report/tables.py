@@ -28,7 +28,7 @@ from apoint.report.words import (
     short,
 )
 from apoint.store import strict_json
-from apoint.verdict.card import NOTICED
+from apoint.verdict.card import NOTICED, NOTICED_TAIL
 
 Row = tuple[str, str, str]
 MOST_OPEN_LOOKS = 6
@@ -104,14 +104,19 @@ def _standardised_row(value: float) -> Row:
 
 
 def _sides(verdict: VerdictRecord) -> str:
-    """Which side of the interval is longer, if one is noticeably so."""
+    """Which side of the interval is longer, if one is noticeably so, or both."""
     if not verdict.has_interval:
         return NO_INTERVAL
     down, up = verdict.effect - verdict.interval[0], verdict.interval[1] - verdict.effect
     if max(down, up) >= NOTICED * min(down, up) > 0:
         side = "below" if down > up else "above"
-        return f"the interval is longer on the side of the tail, {side} the effect"
-    return "the interval is nearly symmetric"
+        told = f"the interval is longer on the side of the tail, {side} the effect"
+    else:
+        told = "the interval is nearly symmetric"
+    if verdict.masked_skewness >= NOTICED_TAIL:
+        hidden = f"{verdict.masked_skewness:.2f}"
+        told += f"; the arms' tails mask each other by {hidden}, and both sides are longer for it"
+    return told
 
 
 def _failures_row(record: ComparisonRecord) -> Row:

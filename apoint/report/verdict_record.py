@@ -46,7 +46,7 @@ class LookRecord:
 
     @property
     def symmetric_half(self) -> float:
-        """Half the interval's length without skewness: a tail makes only its own side longer."""
+        """The shorter half of the interval, which the skewness of the differences does not lengthen."""
         return min(self.effect - self.interval[0], self.interval[1] - self.effect)
 
 
@@ -120,6 +120,7 @@ class VerdictRecord:
     baseline_name: str
     candidate_name: str
     change: str
+    masked_skewness: float
 
     @property
     def number(self) -> str:
@@ -221,4 +222,5 @@ def _companions(content: Json) -> dict[str, Any]:
         "test_noise": fields.text(content.get("test_noise")) or "beside",
         "both_interval": fields.interval(content.get("both_interval")),
         **{name: unbroken(fields.text(content.get(name))) for name in _NAMES},
+        "masked_skewness": fields.number(content.get("masked_skewness", 0.0)),
     }

@@ -21,6 +21,7 @@ SCOPE = f"{HERE}: new examples or other data are another question"
 POINTS, UNIT = 100.0, "1 point is 0.01"  # the card and all records are in the metric's own unit
 _ROUNDING = 1e-12  # of the largest score: a difference that is no larger comes from rounding
 NOTICED = 1.2  # a side of the interval so many times as long as the other is worth a line
+NOTICED_TAIL = 0.2  # so is a masked skewness that makes both sides about 1.2 times as long
 
 
 # -- numbers --------------------------------------------------------------------------------------------
@@ -311,18 +312,23 @@ def _equivalence(verdict: Verdict, show: Digits) -> str:
 
 
 def _skewness(verdict: Verdict) -> str:
-    """Which side of the interval is longer, if one is noticeably so."""
+    """What tails make longer, if it is noticeable: one side of the interval, or both."""
     if not math.isfinite(verdict.interval[0]):
         return ""
     down, up = verdict.effect - verdict.interval[0], verdict.interval[1] - verdict.effect
     longer, shorter = max(down, up), min(down, up)
-    if not shorter or longer < NOTICED * shorter:
-        return ""
-    side = "down" if down > up else "up"
-    return (
-        f"{verdict.skewness:+.2f}: a tail on one side, so the interval reaches {longer / shorter:.1f} times "
-        f"as far {side}"
-    )
+    told = []
+    if shorter and longer >= NOTICED * shorter:
+        told.append(
+            f"{verdict.skewness:+.2f}: a tail on one side, so the interval reaches {longer / shorter:.1f} "
+            f"times as far {'down' if down > up else 'up'}"
+        )
+    if verdict.masked_skewness >= NOTICED_TAIL:
+        told.append(
+            f"each arm has a tail and masks the other's by {verdict.masked_skewness:.2f}, so both sides of "
+            "the interval are longer"
+        )
+    return "; ".join(told)
 
 
 def _not_seen(verdict: Verdict) -> str:

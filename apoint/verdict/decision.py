@@ -313,6 +313,7 @@ def build(
         test_pool=examples.pool if examples else 0,
         further_baseline=further,
         paired_interval=paired.interval(last.multiplier) if further else None,
+        masked_skewness=moments.masked,
     )
 
 

@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from apoint.verdict.moments import CONSTANT, Moments, is_constant
+from apoint.verdict.moments import CONSTANT, Moments, is_constant, masked_by, parts_of_skewness
 from apoint.verdict.types import Array
 
 FEWEST_PAIRS = 6  # the error rates were measured from here on; with fewer pairs the slope is not known
@@ -61,7 +61,8 @@ def sharpened(
     # A candidate that follows the baseline exactly, or never varies, shows nothing of what may go unseen.
     hidden = math.sqrt(2 * s_all) if left <= CONSTANT * s_dd else 0.0
     mean = paired.mean + float(weight * (baseline.mean() - further.mean()))
-    return Moments(n, mean, math.sqrt(variance), _skewness(x + weight * y, weight, z, n, m), hidden)
+    parts = _parts(x + weight * y, y + (x - weight * y) / 2, weight, z, n, m)
+    return Moments(n, mean, math.sqrt(variance), sum(parts), hidden, masked=masked_by(parts))
 
 
 def clear_share(s_dd: float, s_db: float, s_bb: float, pairs: int) -> tuple[float, float]:
@@ -73,8 +74,16 @@ def clear_share(s_dd: float, s_db: float, s_bb: float, pairs: int) -> tuple[floa
     return max(0.0, 1 - DOUBT * left / ((pairs - 2) * explained)), left
 
 
-def _skewness(parts: Array, weight: float, every: Array, n: int, m: int) -> float:
-    """The skewness that n differences would need for a mean as skewed as this estimate."""
-    third = (parts**3).mean() - weight**3 * (n / m) ** 2 * (every**3).mean()
-    second = (parts**2).mean() + weight**2 * n / m * (every**2).mean()
-    return float(third / second**1.5)
+def _parts(
+    own: Array, level: Array, weight: float, every: Array, n: int, m: int
+) -> tuple[float, float, float]:
+    """What candidate, baseline and further replicas have in the estimate's skewness.
+
+    It is the skewness that n differences would need for a mean as skewed as this estimate.
+    """
+    alone = float((own**2).mean())
+    second = alone + weight**2 * n / m * float((every**2).mean())
+    scale = (alone / second) ** 1.5
+    candidate, shared = parts_of_skewness(own, level)
+    beyond = -(weight**3) * (n / m) ** 2 * float((every**3).mean()) / second**1.5
+    return scale * candidate, scale * shared, beyond

@@ -11,12 +11,26 @@ The first term is what Hall's expansion of t asks for, with a larger factor: few
 their distribution's skewness. The square was added, and the expansion's further terms left out, because his
 cubic guards nothing for large t. The interval changes smoothly with the differences.
 
+If both arms have tails, one masks the other: the baseline's tail pulls the skewness of the differences down
+by as much as the candidate's pulls it up. So each arm's part of the skewness is estimated. With γ the
+baseline's share of the differences' variance (its regression on them), r the rest of its noise, which does
+not vary with them, and h the mean of d²·r in standard deviations of d and r,
+
+    g = g_c + g_b with g_c = (1 − γ)·g + q and g_b = γ·g − q, where q = 2·φ·h·min(s_r/s_d, √(γ(1 − γ))).
+
+For independent arms s_r/s_d is √(γ(1 − γ)), and h·s_r/s_d is exactly what makes g_c and g_b the arms' own
+parts; arms that move together have a larger s_r, which says nothing about the differences. Few pairs tell h
+badly, so that only its clear share φ = max(0, 1 − 2/F), F = n·h²/2, is used, and that is doubled, since few
+pairs show too little of it. If g_c and g_b have opposite signs, the smaller of the two is masked, and each
+side's tail is longer by it. An arm that does not vary masks nothing.
+
 Reference: Hall (1992), On the removal of skewness by transformation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,6 +41,8 @@ from apoint.verdict.types import Array, Interval, Numbers
 LINEAR, SQUARE = 0.25, 0.18
 FULL_TO = 20.0  # from so many pairs on the correction falls as 1/√n
 CONSTANT = 1e-12  # a spread this small beside the largest difference is rounding
+
+MASK_SHARE, DOUBT = 2.0, 2.0
 
 Real = TypeVar("Real", float, Array)
 
@@ -44,7 +60,10 @@ def reach(c: Real, lean_of_side: Real) -> Real:
 
 
 def corrected(t: Array, skewness: Array, pairs: int) -> Array:
-    """The c at which the interval's end just touches 0, with the sign of t: `reach` solved for c."""
+    """The c at which the interval's end just touches 0, with the sign of t: `reach` solved for c.
+
+    Of differences with nothing masked; that can only make the interval longer.
+    """
     size = np.abs(t)
     found: Array = np.sign(t) * 2 * size / (1 + np.sqrt(1 + 4 * lean(-np.sign(t) * skewness, pairs) * size))
     return found
@@ -63,6 +82,7 @@ class Moments:
             a difference not seen yet may have; infinite if nothing is known of it. Else 0.
         example_error: The mean's standard error from the choice of test examples; 0 for an interval over
             seeds alone.
+        masked: What the tails of the two arms hide of each other: each side's tail is longer by it.
     """
 
     pairs: int
@@ -71,13 +91,19 @@ class Moments:
     skewness: float
     hidden: float = 0.0
     example_error: float = 0.0
+    masked: float = 0.0
+
+    @property
+    def tails(self) -> tuple[float, float]:
+        """The skewness that counts for the side below and the side above."""
+        return max(-self.skewness, 0.0) + self.masked, max(self.skewness, 0.0) + self.masked
 
     def interval(self, c: float) -> Interval:
         """The interval with the critical value c."""
         if math.isinf(c) or math.isinf(self.hidden):
             return -math.inf, math.inf
         error = math.hypot(self.deviation / math.sqrt(self.pairs), self.example_error)
-        down, up = (error * reach(c, float(lean(g, self.pairs))) for g in (-self.skewness, self.skewness))
+        down, up = (error * reach(c, float(lean(g, self.pairs))) for g in self.tails)
         unseen = self.hidden * unseen_share(self.pairs, _level(c, self.pairs)) if self.hidden else 0.0
         return self.mean - max(down, unseen), self.mean + max(up, unseen)
 
@@ -105,7 +131,40 @@ def skewness(differences: Numbers) -> float:
     if len(values) < 3 or is_constant(values):
         return 0.0
     centred = values - values.mean()
-    return float((centred**3).mean() / (centred**2).mean() ** 1.5)
+    # A product, because `**3` of a number and of its opposite may differ in the last bit.
+    return float((centred**2 * centred).mean() / (centred**2).mean() ** 1.5)
+
+
+def parts_of_skewness(differences: Numbers, level: Numbers) -> tuple[float, float]:
+    """What the candidate and the baseline have in the skewness of the differences; see above.
+
+    Args:
+        differences: Candidate − baseline.
+        level: The mean of the two, so that swapping the arms swaps the parts to the last bit.
+    """
+    whole, n = skewness(differences), len(differences)
+    d, m = (np.asarray(values, dtype=float) for values in (differences, level))
+    if n < 3 or is_constant(d):
+        return whole, 0.0
+    d, m = d - d.mean(), m - m.mean()
+    variance = float((d**2).mean())
+    slope = -float((d * m).mean()) / variance
+    rest = m + slope * d
+    tilt = min(max(slope, -0.5), 0.5)  # γ − ½
+    deviation, third = math.sqrt(float((rest**2).mean()) / variance), float((d**2 * rest).mean())
+    third /= variance**1.5
+    doubt = DOUBT * 2 * deviation**2
+    if deviation <= CONSTANT or n * third**2 <= doubt:
+        moved = 0.0
+    else:
+        moved = MASK_SHARE * (1 - doubt / (n * third**2)) * third
+        moved *= min(1.0, math.sqrt(0.25 - tilt**2) / deviation)
+    return (0.5 - tilt) * whole + moved, (0.5 + tilt) * whole - moved
+
+
+def masked_by(parts: Sequence[float]) -> float:
+    """How much longer each side's tail is than the sum of these parts of the skewness shows."""
+    return (sum(map(abs, parts)) - abs(sum(parts))) / 2
 
 
 def grid_step(scores: Numbers) -> float:

@@ -12,7 +12,15 @@ import numpy as np
 from apoint.errors import UsageError
 from apoint.verdict.companions import mcnemar_p
 from apoint.verdict.further import sharpened
-from apoint.verdict.moments import CONSTANT, Moments, grid_step, is_constant, skewness
+from apoint.verdict.moments import (
+    CONSTANT,
+    Moments,
+    grid_step,
+    is_constant,
+    masked_by,
+    parts_of_skewness,
+    skewness,
+)
 from apoint.verdict.record import Failures
 from apoint.verdict.types import Array, Numbers
 
@@ -103,8 +111,7 @@ class Pairs:
         paired = self.paired_moments()
         if not len(self.further.numbers):
             return paired
-        sign = 1.0 if self.higher_is_better else -1.0
-        baseline, further = sign * self.capped()[0], sign * self.capped_further()
+        baseline, further = (self._signed(each) for each in (self.capped()[0], self.capped_further()))
         return sharpened(paired, self.differences(), baseline, further, self._step())
 
     def paired_moments(self) -> Moments:
@@ -117,8 +124,17 @@ class Pairs:
         if constant and not hidden and not step:
             hidden = math.inf  # nothing varies: nothing is known of what has not been seen
         return Moments(
-            len(self), float(differences.mean()), max(deviation, step / 2), skewness(differences), hidden
+            len(self),
+            float(differences.mean()),
+            max(deviation, step / 2),
+            skewness(differences),
+            hidden,
+            masked=masked_by(parts_of_skewness(differences, self._signed(np.add(*self.capped()) / 2))),
         )
+
+    def _signed(self, numbers: Array) -> Array:
+        """Numbers in the direction of the differences."""
+        return numbers if self.higher_is_better else -numbers
 
     def _step(self) -> float:
         if self.resolution is not None:

@@ -44,7 +44,8 @@ def assurance(moments: Moments, totals: Array, margin: float, rule: Rule) -> Arr
     n, mean, deviation = moments.pairs, moments.mean, moments.deviation
     error = np.hypot(deviation / np.sqrt(totals), moments.example_error)  # which more pairs do not lessen
     # A tail makes one side longer; half of that is what both sides have on average.
-    half_lean = lean(np.full(len(totals), abs(moments.skewness)), totals) / 2
+    down, up = moments.tails
+    half_lean = (lean(np.full(len(totals), down), totals) + lean(np.full(len(totals), up), totals)) / 2
     half, narrow = (
         error * reach(np.minimum(at(totals), MOST_CRITICAL), half_lean)
         for at in (rule.critical, rule.one_sided)

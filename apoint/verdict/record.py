@@ -102,6 +102,7 @@ class Verdict:
     baseline_name: str = ""  # how the arms are called, such as `lr 1e-3`; empty if nobody said
     candidate_name: str = ""
     change: str = ""  # from baseline to candidate, such as `optimizer.lr 3e-4 instead of 1e-3`
+    masked_skewness: float = 0.0  # what the arms' tails hide of each other: both sides are longer for it
 
     @property
     def sentence(self) -> str:

@@ -24,7 +24,22 @@ from scipy.special import stdtrit
 from apoint.verdict import DEFAULT_LOOKS
 from apoint.verdict.further import DOUBT
 from studies.verdict import shapes
-from studies.verdict.rule import BETTER, EQUIVALENT, WORSE, Paths, Result, points_of, rule_of, simulate, walk
+from studies.verdict.rule import (
+    BETTER,
+    EQUIVALENT,
+    WORSE,
+    Moments,
+    Paths,
+    Result,
+    central_moments,
+    masked,
+    parts_of_skewness,
+    points_of,
+    rule_of,
+    running_sums,
+    simulate,
+    walk,
+)
 from studies.verdict.shapes import Draw
 
 COMPARISONS = 10_000
@@ -56,11 +71,11 @@ class CachedPaths(Paths):
         step: float = 0.0,
         doubt: float = DOUBT,
     ) -> None:
-        super().__init__(candidate - baseline, points, step)
+        super().__init__(candidate - baseline, points, step, baseline=baseline)
         self.hidden = np.zeros_like(self.mean)
         centre = baseline.mean(1, keepdims=True)
         b, d, self._f = baseline - centre, candidate - baseline, further - centre
-        self._sums = _running_sums(d - d.mean(1, keepdims=True), b)
+        self._sums = running_sums(d - d.mean(1, keepdims=True), b)
         self._joins, self._floor, self._doubt = np.broadcast_to(joins, further.shape), step / 2, doubt
         self._all_beyond = self._further_sums(0) if (self._joins == NEVER).all() else None
         for place, n in enumerate(self.points):
@@ -78,7 +93,7 @@ class CachedPaths(Paths):
         first, second, third = (
             (n * e[0, k] + power) / (n + m) for k, power in zip((1, 2, 3), powers, strict=True)
         )
-        c = _central(e)
+        c = central_moments(e)
         sample = n / (n - 1)
         s_dd, s_db, s_bb = c[2, 0] * sample, c[1, 1] * sample, c[0, 2] * sample
         spread = np.maximum(second - first**2, 0.0)
@@ -92,13 +107,17 @@ class CachedPaths(Paths):
         w = -share * s_db / q
         own = w**2 * ratio * s_all
         variance = own + np.maximum(s_dd - share**2 * s_db**2 / q - own, self._floor**2)
-        cubes = c[3, 0] + 3 * w * c[2, 1] + 3 * w**2 * c[1, 2] + w**3 * c[0, 3]
-        cubes -= w**3 * ratio**2 * (third - 3 * first * second + 2 * first**3)
-        squares = c[2, 0] + 2 * w * c[1, 1] + w**2 * (c[0, 2] + ratio * spread)
+        own_parts = _with_weight(c, w)
+        alone = np.maximum(own_parts[2, 0], 0.0)
+        squares = alone + w**2 * ratio * spread
+        squares = np.where(squares > 0, squares, 1.0)
+        beyond = -(w**3) * ratio**2 * (third - 3 * first * second + 2 * first**3) / squares**1.5
+        scale = (alone / squares) ** 1.5
+        parts = [*(scale * part for part in parts_of_skewness(own_parts, n)), beyond]
         self.mean[place] += w * (e[0, 1] - powers[0] / np.maximum(m, 1))
         self.error[place] = np.where(usable, np.sqrt(variance / n), self.error[place])
-        skew = cubes / np.where(squares > 0, squares, 1.0) ** 1.5
-        self.skew[place] = np.where(usable, skew, self.skew[place])
+        self.skew[place] = np.where(usable, sum(parts), self.skew[place])
+        self.masked[place] = np.where(usable, masked(*parts), self.masked[place])
         constant = s_dd <= 1e-20
         varied = np.where(constant, s_bb, np.where(usable & (1 - r2 <= 1e-12), s_all, 0.0))
         self.hidden[place] = np.sqrt(2 * np.maximum(varied, 0.0))
@@ -114,27 +133,15 @@ class CachedPaths(Paths):
         return np.where(hidden > 0, np.sign(found) * np.minimum(np.abs(found), unseen), found)
 
 
-Moments = dict[tuple[int, int], np.ndarray]  # of the powers of the difference and of the baseline
-
-
-def _running_sums(d: np.ndarray, b: np.ndarray) -> Moments:
-    """The sums of dⁱbʲ over the first pairs, up to third powers."""
-    powers = {(1, 0): d, (0, 1): b, (2, 0): d * d, (1, 1): d * b, (0, 2): b * b}
-    powers |= {(3, 0): d**2 * d, (2, 1): d**2 * b, (1, 2): d * b**2, (0, 3): b**2 * b}
-    return {key: np.cumsum(each, axis=1) for key, each in powers.items()}
-
-
-def _central(e: Moments) -> Moments:
-    """Central moments from plain ones."""
-    d, b = e[1, 0], e[0, 1]
+def _with_weight(c: Moments, w: np.ndarray) -> Moments:
+    """The central moments of d + w·b and (1 − w)·b."""
+    left = 1 - w
     return {
-        (2, 0): e[2, 0] - d**2,
-        (1, 1): e[1, 1] - d * b,
-        (0, 2): e[0, 2] - b**2,
-        (3, 0): e[3, 0] - 3 * d * e[2, 0] + 2 * d**3,
-        (2, 1): e[2, 1] - 2 * d * e[1, 1] - b * e[2, 0] + 2 * d**2 * b,
-        (1, 2): e[1, 2] - 2 * b * e[1, 1] - d * e[0, 2] + 2 * d * b**2,
-        (0, 3): e[0, 3] - 3 * b * e[0, 2] + 2 * b**3,
+        (2, 0): c[2, 0] + 2 * w * c[1, 1] + w**2 * c[0, 2],
+        (1, 1): left * (c[1, 1] + w * c[0, 2]),
+        (0, 2): left**2 * c[0, 2],
+        (3, 0): c[3, 0] + 3 * w * c[2, 1] + 3 * w**2 * c[1, 2] + w**3 * c[0, 3],
+        (2, 1): left * (c[2, 1] + 2 * w * c[1, 2] + w**2 * c[0, 3]),
     }
 
 

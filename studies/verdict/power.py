@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import zlib
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from scipy.special import stdtr
 from apoint.verdict import DEFAULT_LOOKS, default_looks
 from apoint.verdict.estimate import adjusted_effect
 from apoint.verdict.moments import Moments
-from studies.verdict.rule import BETTER, EQUIVALENT, Paths, simulate, simulate_arms
-from studies.verdict.shapes import SKEWED
+from studies.verdict.rule import BETTER, EQUIVALENT, Paths, Result, rows_of_arms, simulate, simulate_arms
+from studies.verdict.shapes import SKEWED, Shape
 
 COMPARISONS = 20_000
 EFFECTS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0)
@@ -36,11 +37,25 @@ def power_table() -> str:
         ("planned, 8, 16, 24, 32", (8, 16, 24, 32), False),
         ("at any time", DEFAULT_LOOKS, True),
     ):
-        found = [simulate(gaussian("power") + effect, 1e-6, looks, anytime=anytime) for effect in EFFECTS]
+        found = [_called(effect, looks, anytime) for effect in EFFECTS]
         called = " | ".join(f"{100 * each.rate(BETTER):.1f} %" for each in found)
         pairs = " | ".join(f"{each.pairs.mean():.1f}" for each in found)
         lines += [f"| {name}: called better | {called} |", f"| {name}: pairs on average | {pairs} |"]
     return "\n".join(lines)
+
+
+def two_arms(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of deviation 1, and the baseline, if both arms vary alike and independently.
+
+    The usual case. An arm that does not vary masks nothing, which is why it takes slightly fewer pairs.
+    """
+    candidate, baseline = (gaussian(f"{name}, {arm}") / math.sqrt(2) for arm in ("candidate", "baseline"))
+    return candidate - baseline, baseline
+
+
+def _called(effect: float, looks: tuple[int, ...], anytime: bool) -> Result:
+    differences, baseline = two_arms("power")
+    return simulate(differences + effect, 1e-6, looks, anytime=anytime, baseline=baseline)
 
 
 def shown_table() -> str:
@@ -71,9 +86,11 @@ def shown_table() -> str:
 def equivalence_table() -> str:
     """Arms without a difference: called equivalent by 32 pairs, and the pairs used."""
     lines = ["| margin, in deviations of the differences | ½ | ¾ | 1 |", "|---|---:|---:|---:|"]
+    differences, baseline = two_arms("equal")
     for name, anytime in (("planned", False), ("at any time", True)):
         found = [
-            simulate(gaussian("equal"), margin, DEFAULT_LOOKS, anytime=anytime) for margin in (0.5, 0.75, 1.0)
+            simulate(differences, margin, DEFAULT_LOOKS, anytime=anytime, baseline=baseline)
+            for margin in (0.5, 0.75, 1.0)
         ]
         cells = [f"{100 * each.rate(EQUIVALENT):.0f} %, {each.pairs.mean():.1f} pairs" for each in found]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
@@ -83,8 +100,10 @@ def equivalence_table() -> str:
 def first_look_of_six() -> float:
     """One arm of six with five deviations: how often it is called at its first look."""
     looks = default_looks(6)
-    noise = gaussian("six", 5_000 * 6).reshape(5_000, 6, 32)
-    races = simulate_arms(noise + np.array([5.0, 0, 0, 0, 0, 0])[:, None], 1e-6, looks)
+    baseline = gaussian("six, baseline", 5_000)[:, None] / math.sqrt(2)
+    noise = gaussian("six", 5_000 * 6).reshape(5_000, 6, 32) / math.sqrt(2) - baseline
+    effects = np.array([5.0, 0, 0, 0, 0, 0])[:, None]
+    races = simulate_arms(noise + effects, 1e-6, looks, baseline=baseline)
     return float(((races.outcome[:, 0] == BETTER) & (races.pairs[:, 0] == looks[0])).mean())
 
 
@@ -111,7 +130,7 @@ class Family:
             effect: Paths(gaussian("effect", num) + effect, DEFAULT_LOOKS) for effect in (0.5, 1.0, 2.0, 5.0)
         }
         random = np.random.default_rng(5)
-        self.skewed = [Paths(shape.arms(random, num, 1, 32)[:, 0], DEFAULT_LOOKS) for shape in SKEWED]
+        self.skewed = [_paths(shape, random, num) for shape in SKEWED]
 
     def point(self, exponent: float, scale: float) -> Point:
         """The rates of one rule, calibrated to 5 % on Gaussian differences."""
@@ -128,6 +147,11 @@ class Family:
             calls[-1] = True
             pairs[effect] = float(np.array(DEFAULT_LOOKS)[calls.argmax(0)].mean())
         return Point(exponent, scale, worst, power[0.5], pairs)
+
+
+def _paths(shape: Shape, random: np.random.Generator, num: int) -> Paths:
+    noise, baseline = shape.arms(random, num, 1, 32)
+    return Paths(noise[:, 0], DEFAULT_LOOKS, baseline=rows_of_arms(baseline, 1))
 
 
 def _p_values(paths: Paths, scale: float) -> np.ndarray:

@@ -16,8 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from apoint.verdict import default_looks
-from studies.verdict.rule import BETTER, EQUIVALENT, WORSE, Paths, Races, critical_values, points_of, race
-from studies.verdict.shapes import APART, FRESH_APART, FRESH_SKEWED, SKEWED, UNEQUAL, Shape
+from studies.verdict.rule import (
+    BETTER,
+    EQUIVALENT,
+    WORSE,
+    Paths,
+    Races,
+    critical_values,
+    points_of,
+    race,
+    rows_of_arms,
+)
+from studies.verdict.shapes import APART, FRESH_APART, FRESH_SKEWED, FRESH_UNEQUAL, SKEWED, UNEQUAL, Shape
 
 ARMS = (1, 3, 6, 10)
 COMPARISONS = 10_000
@@ -49,13 +59,13 @@ class Cell:
 
     def above(self, shape: Shape) -> bool:
         """Whether a rate is beyond its limit."""
-        limit = 0.065 if shape in (*SKEWED, *FRESH_SKEWED, *UNEQUAL) else 0.055
+        limit = 0.065 if shape in (*SKEWED, *FRESH_SKEWED, *UNEQUAL, *FRESH_UNEQUAL) else 0.055
         return self.false_calls > limit or self.coverage < 0.94 or self.false_equivalent > 0.05
 
 
 def measure(shape: Shape, arms: int, anytime: bool, races: int = COMPARISONS, seed: int = 0) -> Cell:
     """The rates of a cell, all of them on the same draws."""
-    deviation = float(shape.arms(np.random.default_rng(7), 20_000, 1, 10).std())
+    deviation = float(shape.arms(np.random.default_rng(7), 20_000, 1, 10)[0].std())
     looks = default_looks(arms)
     points = points_of(looks, anytime, PAIRS[anytime], arms)
     criticals = critical_values(looks, points, arms, 0.05, anytime)
@@ -63,8 +73,10 @@ def measure(shape: Shape, arms: int, anytime: bool, races: int = COMPARISONS, se
     size, found = max(1, BLOCK // arms), []
     for start in range(0, races, size):
         num = min(size, races - start)
-        noise = shape.arms(random, num, arms, PAIRS[anytime]).reshape(num * arms, PAIRS[anytime])
-        found.append(num * _rates(Paths(noise, points, shape.step), num, criticals, deviation))
+        noise, baseline = shape.arms(random, num, arms, PAIRS[anytime])
+        rows, base = noise.reshape(num * arms, PAIRS[anytime]), rows_of_arms(baseline, arms)
+        paths = Paths(rows, points, shape.step, baseline=base)
+        found.append(num * _rates(paths, num, criticals, deviation))
     calls, *rest = np.sum(found, 0) / races
     return Cell(shape.name, arms, anytime, calls, min(rest[:3]), max(rest[3:]), races)
 

@@ -23,13 +23,14 @@ NAMES = ("undecided", "better", "worse", "equivalent")
 
 
 class Paths:
-    """Mean, standard error and skewness of rows of differences, at each of some numbers of pairs.
+    """Mean, standard error and tails of rows of differences, at each of some numbers of pairs.
 
     Args:
         differences: A row for each comparison.
         points: The numbers of pairs.
         step: The metric's resolution: a deviation counts as at least half of it.
         example_error: [points, comparisons] The standard error from the choice of test examples.
+        baseline: The baseline's numbers, a row for each comparison; None for one that does not vary.
     """
 
     def __init__(
@@ -38,21 +39,27 @@ class Paths:
         points: Sequence[int],
         step: float = 0.0,
         example_error: np.ndarray | float = 0.0,
+        baseline: np.ndarray | None = None,
     ) -> None:
         self.points = list(points)
         self.mean = np.empty((len(self.points), len(differences)))
         self.error, self.skew = np.empty_like(self.mean), np.empty_like(self.mean)
+        self.masked = np.zeros_like(self.mean)
         centre = differences.mean(1, keepdims=True)
-        sums = [np.cumsum((differences - centre) ** power, axis=1) for power in (1, 2, 3)]
+        d = differences - centre
+        b = None if baseline is None else baseline - baseline.mean(1, keepdims=True)
+        sums = running_sums(d, b)
         for place, n in enumerate(self.points):
-            first, second, third = (each[:, n - 1] / n for each in sums)
-            variance = np.maximum(second - first**2, 0.0)
+            c = central_moments({key: each[:, n - 1] / n for key, each in sums.items()})
+            variance = np.maximum(c[2, 0], 0.0)
             flat = variance <= 1e-24 * (differences[:, :n] ** 2).max(1)
-            cubes = third - 3 * first * second + 2 * first**3
-            self.skew[place] = np.where(flat | (n < 3), 0.0, cubes / np.where(flat, 1.0, variance) ** 1.5)
+            self.skew[place] = np.where(flat | (n < 3), 0.0, c[3, 0] / np.where(flat, 1.0, variance) ** 1.5)
             deviation = np.sqrt(np.where(flat, 0.0, variance) * n / (n - 1))
-            self.mean[place] = first + centre[:, 0]
+            self.mean[place] = sums[1, 0][:, n - 1] / n + centre[:, 0]
             self.error[place] = np.maximum(deviation, step / 2) / math.sqrt(n)
+            if b is not None:
+                parts = parts_of_skewness(c, n)
+                self.masked[place] = np.where(flat | (n < 3), 0.0, masked(*parts))
         self.error = np.sqrt(self.error**2 + np.square(example_error))
 
     def shifted(self, effect: float) -> Paths:
@@ -67,13 +74,63 @@ class Paths:
         `scale` multiplies the skewness term, to see what another rule would do.
         """
         n, distance = self.points[place], (self.mean[place] - value) / self.error[place]
-        tail = np.maximum(-np.sign(distance) * self.skew[place], 0.0)
+        tail = np.maximum(-np.sign(distance) * self.skew[place], 0.0) + self.masked[place]
         b = scale * (0.25 * tail + 0.18 * tail**2) * min(1.0, math.sqrt(20 / n))
         return np.sign(distance) * 2 * np.abs(distance) / (1 + np.sqrt(1 + 4 * b * np.abs(distance)))
 
     def equivalent(self, place: int, margin: np.ndarray | float, c: float) -> np.ndarray:
         """Whether the interval with this critical value lies inside ±margin."""
         return (self.touching(place, -margin) > c) & (self.touching(place, margin) < -c)
+
+
+Moments = dict[tuple[int, int], np.ndarray]  # of the powers of the difference and of the baseline
+
+
+def running_sums(d: np.ndarray, b: np.ndarray | None) -> Moments:
+    """The sums of dⁱbʲ over the first pairs, up to third powers."""
+    powers = {(1, 0): d, (2, 0): d * d, (3, 0): d * d * d}
+    if b is not None:
+        powers |= {(0, 1): b, (1, 1): d * b, (0, 2): b * b, (2, 1): d * d * b, (1, 2): d * b * b}
+        powers[0, 3] = b * b * b
+    return {key: np.cumsum(each, axis=1) for key, each in powers.items()}
+
+
+def central_moments(e: Moments) -> Moments:
+    """Central moments from plain ones."""
+    d = e[1, 0]
+    found = {(2, 0): e[2, 0] - d**2, (3, 0): e[3, 0] - 3 * d * e[2, 0] + 2 * d**3}
+    if (0, 1) in e:
+        b = e[0, 1]
+        found |= {
+            (1, 1): e[1, 1] - d * b,
+            (0, 2): e[0, 2] - b**2,
+            (2, 1): e[2, 1] - 2 * d * e[1, 1] - b * e[2, 0] + 2 * d**2 * b,
+            (1, 2): e[1, 2] - 2 * b * e[1, 1] - d * e[0, 2] + 2 * d * b**2,
+            (0, 3): e[0, 3] - 3 * b * e[0, 2] + 2 * b**3,
+        }
+    return found
+
+
+def parts_of_skewness(c: Moments, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The candidate's and the baseline's part of the differences' skewness, from central moments."""
+    variance = np.where(c[2, 0] > 0, c[2, 0], 1.0)
+    g, slope = c[3, 0] / variance**1.5, -c[1, 1] / variance
+    ratio = np.sqrt(np.maximum(c[0, 2] / variance - slope**2, 0.0))  # the rest's deviation, in d's
+    third = (c[2, 1] + slope * c[3, 0]) / variance**1.5
+    usable = (ratio > 1e-7) & (third != 0)
+    f = n * third**2 / (2 * np.where(usable, ratio, 1.0) ** 2)
+    clear = np.where(usable, np.maximum(1 - 2 / np.where(usable, f, 1.0), 0.0), 0.0)
+    gamma = np.clip(slope, 0.0, 1.0)
+    most = np.minimum(ratio, np.sqrt(gamma * (1 - gamma)))
+    q = 2 * clear * third / np.where(usable, ratio, 1.0) * most
+    return (1 - gamma) * g + q, gamma * g - q
+
+
+def masked(*parts: np.ndarray) -> np.ndarray:
+    """What parts of opposite signs hide of each other."""
+    total: np.ndarray = sum(parts, np.zeros_like(parts[0]))
+    hidden: np.ndarray = (sum(map(np.abs, parts), np.zeros_like(total)) - np.abs(total)) / 2
+    return hidden
 
 
 @dataclass
@@ -111,10 +168,11 @@ def simulate(
     anytime: bool = False,
     step: float = 0.0,
     example_error: np.ndarray | float = 0.0,
+    baseline: np.ndarray | None = None,
 ) -> Result:
     """The outcome of each row's comparison, looked at as planned or after every pair."""
     points = points_of(looks, anytime, differences.shape[1])
-    paths = Paths(differences, points, step, example_error)
+    paths = Paths(differences, points, step, example_error, baseline)
     return walk(paths, rule_of(looks, alpha, anytime), margin, truth)
 
 
@@ -158,12 +216,21 @@ def simulate_arms(
     truth: float | np.ndarray = 0.0,
     anytime: bool = False,
     step: float = 0.0,
+    baseline: np.ndarray | None = None,
 ) -> Races:
-    """Holm over arms; `differences` is [races, arms, pairs], so are the outcomes but for the pairs."""
+    """Holm over arms; `differences` is [races, arms, pairs], so are the outcomes but for the pairs.
+
+    The baseline is [races, 1, pairs]: all arms of a race have the same.
+    """
     num, arms, pairs = differences.shape
     points = points_of(looks, anytime, pairs, arms)
-    paths = Paths(differences.reshape(num * arms, pairs), points, step)
+    paths = Paths(differences.reshape(num * arms, pairs), points, step, baseline=rows_of_arms(baseline, arms))
     return race(paths, num, critical_values(looks, points, arms, alpha, anytime), margin, truth)
+
+
+def rows_of_arms(baseline: np.ndarray | None, arms: int) -> np.ndarray | None:
+    """The baseline of each race, [races, 1, pairs], as a row for each of its arms."""
+    return None if baseline is None else np.repeat(baseline[:, 0], arms, axis=0)
 
 
 def critical_values(

@@ -272,3 +272,16 @@ def visible(page: str) -> str:
     return re.sub(
         r' data-(?!tip)[a-z-]+="[^"]*"| d="[^"]*"| (id|href|clip-path|style|points)="[^"]*"', "", body
     )
+
+
+def test_tails_that_mask_each_other_are_told_on_card_and_page() -> None:
+    draw = np.random.default_rng(3)
+    candidate, baseline = draw.exponential(size=24), draw.exponential(0.6, size=24)
+    found = decide(baseline, candidate, 0.1, looks=(24,))
+    assert found.masked_skewness > 0.2
+    words = f"masks the other's by {found.masked_skewness:.2f}, so both sides of the interval are longer"
+    assert words in " ".join(str(found).split())
+    assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    page = visible(record_html(ComparisonRecord.from_result({"verdict": found.to_dict()})))
+    assert f"mask each other by {found.masked_skewness:.2f}" in page
+    assert "mask" not in str(decide(np.zeros(24), candidate - baseline, 0.1, looks=(24,)))

@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from apoint.verdict import decide, skewness
-from apoint.verdict.moments import Moments, corrected, grid_step, lean, reach, unseen_share
+from apoint.verdict import decide, moments, skewness
+from apoint.verdict.moments import (
+    Moments,
+    corrected,
+    grid_step,
+    lean,
+    masked_by,
+    parts_of_skewness,
+    reach,
+    unseen_share,
+)
 
 README = ([0.91, 0.92, 0.90, 0.93, 0.92, 0.91], [0.94, 0.93, 0.94, 0.96, 0.94, 0.95])
 
@@ -63,6 +72,80 @@ def test_the_interval_does_not_jump(values: list[float], place: int) -> None:
     moved[place] += 1e-7
     one, other = (decide(np.zeros(8), each, 0.1, looks=(8,), resolution=0.0) for each in (differences, moved))
     assert other.interval == pytest.approx(one.interval, abs=1e-3)
+
+
+# -- tails that mask each other ---------------------------------------------------------------------------
+
+
+arms_of_eight = st.lists(st.floats(-1, 1).map(lambda x: round(x, 6)), min_size=16, max_size=16)
+
+
+def parts_of(candidate: np.ndarray, baseline: np.ndarray) -> tuple[float, float]:
+    return parts_of_skewness(candidate - baseline, (candidate + baseline) / 2)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_without_doubt_the_parts_are_those_of_the_arms(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Independent arms: each has its own third cumulant in that of the differences."""
+    monkeypatch.setattr(moments, "MASK_SHARE", 1.0)
+    draw = np.random.default_rng(4)
+    candidate, baseline = draw.exponential(size=400_000), share * draw.exponential(size=400_000)
+    scale = (1 + share**2) ** 1.5
+    assert parts_of(candidate, baseline) == pytest.approx((2 / scale, -2 * share**3 / scale), abs=0.05)
+    common = 3 * draw.standard_normal(400_000)  # what both arms share has no part in the differences
+    found = parts_of(candidate + common, baseline + common)
+    assert sum(found) == pytest.approx((2 - 2 * share**3) / scale, abs=0.05)
+    assert abs(found[0]) <= 2.05 / scale
+
+
+@given(arms_of_eight)
+@settings(deadline=None, max_examples=100)
+def test_the_parts_add_up_and_swap_with_the_arms(values: list[float]) -> None:
+    candidate, baseline = np.array(values[:8]), np.array(values[8:])
+    parts = parts_of(candidate, baseline)
+    assert sum(parts) == pytest.approx(skewness(candidate - baseline), abs=1e-9)
+    assert parts_of(baseline, candidate) == (-parts[1], -parts[0])
+    assert masked_by(parts) >= 0
+    assert masked_by([*parts, 0.0]) == masked_by(parts)
+
+
+@given(arms_of_eight, st.floats(0.1, 10), st.floats(-5, 5))
+@settings(deadline=None, max_examples=60)
+def test_units_do_not_matter(values: list[float], scale: float, shift: float) -> None:
+    candidate, baseline = np.array(values[:8]), np.array(values[8:])
+    if (candidate - baseline).std() < 1e-2 or (candidate + baseline).std() < 1e-2:
+        return
+    moved = parts_of(scale * candidate + shift, scale * baseline + shift)
+    assert moved == pytest.approx(parts_of(candidate, baseline), abs=1e-5)
+
+
+@pytest.mark.parametrize("arm", ["baseline", "candidate"])
+def test_an_arm_that_does_not_vary_masks_nothing(arm: str) -> None:
+    draw, still = np.random.default_rng(2), np.full(12, 0.7)
+    for _ in range(50):
+        moving = draw.exponential(size=12)
+        pair = (moving, still) if arm == "baseline" else (still, moving)
+        assert masked_by(parts_of(*pair)) == pytest.approx(0, abs=1e-6)
+
+
+@given(arms_of_eight, st.integers(0, 15))
+@settings(deadline=None, max_examples=60)
+def test_the_interval_does_not_jump_with_either_arm(values: list[float], place: int) -> None:
+    scores = np.array(values)
+    if (scores[8:] - scores[:8]).std() < 1e-2:
+        return
+    moved = scores.copy()
+    moved[place] += 1e-8
+    one, other = (
+        decide(each[:8], each[8:], 0.1, looks=(8,), resolution=0.0).interval for each in (scores, moved)
+    )
+    assert other == pytest.approx(one, abs=5e-3)
+
+
+def test_a_masked_tail_makes_both_sides_longer() -> None:
+    plain, longer = (Moments(8, 0.0, 1.0, 0.5, masked=masked).interval(3.0) for masked in (0.0, 0.4))
+    assert longer[0] < plain[0]
+    assert longer[1] > plain[1]
 
 
 # -- ties and what does not vary --------------------------------------------------------------------------
