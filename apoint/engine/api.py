@@ -20,10 +20,20 @@ from apoint.engine.arithmetic import exact_arithmetic
 from apoint.engine.loop import Cadence, Moment, Trainer
 from apoint.engine.replica import Replica, assemble, borrowed_randomness, build_model, rehearse
 from apoint.engine.signals import TrainingInterruptedError, listening
-from apoint.errors import DamagedError, DivergedError, StorageError, UnknownNameError, UsageError, first_line
-from apoint.recipe import Document, Recipe, load_recipe, with_origins
+from apoint.errors import (
+    DamagedError,
+    DivergedError,
+    StorageError,
+    UnknownNameError,
+    UsageError,
+    cut,
+    first_line,
+)
+from apoint.recipe import Document, Recipe, changes_in_words, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
+
+LONGEST_CHANGES = 500  # characters of what was changed, which is told in full in resolved.yaml
 
 
 @dataclass(frozen=True)
@@ -184,7 +194,9 @@ class Session:
         if self.earlier_key:
             return RunWriter.open(self.folder)
         texts = self.document.text, with_origins(self.recipe, self.document)
-        return RunWriter.create(self.folder, *texts, environment.describe(self.recipe.name, key, notes))
+        changes = cut(changes_in_words(self.document), LONGEST_CHANGES)
+        facts = environment.describe(self.recipe.name, changes, key, notes)
+        return RunWriter.create(self.folder, *texts, facts)
 
     def _train(
         self, replica: Replica, key: dict[str, Any], differing: list[str], watch: Callable[[Moment], None]

@@ -163,11 +163,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def describe(name: str, run_key: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+def describe(name: str, changes: str, run_key: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """What goes into `env.json`."""
     device = str(run_key["device"])
     return {
         "name": name,
+        "changes": changes,
         "apoint": apoint.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),

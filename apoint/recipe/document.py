@@ -23,6 +23,9 @@ MOST_OF_A_PATH = 500
 _POSITION = re.compile(r"[0-9]{1,9}")
 
 
+OVERRIDE = "override"  # the origin of a value that was changed on the command line or by a caller
+
+
 @dataclass
 class Document:
     """A recipe as written: its values, and the origin of each.
@@ -49,7 +52,7 @@ class Document:
         inside = (mark for known, mark in self.origins.items() if place and known[: len(place)] == place)
         return next(inside, self.name)
 
-    def override(self, changes: Mapping[str, Any], source: str = "override") -> Document:
+    def override(self, changes: Mapping[str, Any], source: str = OVERRIDE) -> Document:
         """A copy with dotted changes applied, such as `{"optimizer.lr": 3e-4}`."""
         changed = Document(copy.deepcopy(self.values), dict(self.origins), self.text, self.name, self.folder)
         for key, value in changes.items():

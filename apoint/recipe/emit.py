@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from apoint.plain_yaml import NUMBER, WORDS, Place
-from apoint.recipe.document import Document
+from apoint.recipe.document import OVERRIDE, Document
 from apoint.recipe.recipe import Recipe
 
 _PLAIN = re.compile(r"^[A-Za-z_./][A-Za-z0-9_./ -]*$")
+_EXPONENT_BELOW, _EXPONENT_FROM = 0.01, 1e6
 
 
 def to_yaml(recipe: Recipe, note: Callable[[Place], str] | None = None) -> str:
@@ -32,11 +34,45 @@ def with_origins(recipe: Recipe, document: Document) -> str:
             return written[place]
         if place[-1] == "name" and place[:-1] in written and not _has_children(place[:-1], written):
             return written[place[:-1]]
-        covering = [place[:n] for n in range(1, len(place)) if written.get(place[:n]) == "override"]
+        covering = [place[:n] for n in range(1, len(place)) if written.get(place[:n]) == OVERRIDE]
         inside = covering and _holds(document.values, place)
-        return "override" if inside else "default"
+        return OVERRIDE if inside else "default"
 
     return to_yaml(recipe, origin)
+
+
+def changes_in_words(document: Document) -> str:
+    """What was changed of the recipe as it stands in its file, as one would type it; empty if nothing was."""
+    places = (place for place, origin in document.origins.items() if origin == OVERRIDE)
+    return " ".join(f"{'.'.join(map(str, place))}={shown(_at(document.values, place))}" for place in places)
+
+
+def _at(values: Any, place: Place) -> Any:
+    for part in place:
+        values = values[part]
+    return values
+
+
+def shown(value: Any) -> str:
+    """A value as one writes it on one line of a recipe, numbers as people write them: 0.05, 3e-4, 64."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """All digits that count and no other; an exponent for what is below a hundredth or above a million."""
+    exact = Decimal(repr(value))
+    if not exact.is_finite():
+        return str(value)
+    if value and not _EXPONENT_BELOW <= abs(value) < _EXPONENT_FROM:
+        mantissa, _, exponent = f"{exact.normalize():e}".partition("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{exact.normalize() + 0:f}"
 
 
 def _has_children(place: Place, written: dict[Place, str]) -> bool:

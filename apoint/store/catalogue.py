@@ -44,7 +44,7 @@ from apoint.store.status import number, resolve, whole
 
 T = TypeVar("T")
 FILE, LOCK = "catalogue.sqlite", "catalogue.lock"
-_VERSION = 2
+_VERSION = 3
 _LARGEST_CURVES = 512 * 2**20  # bytes of metrics; a run with more is listed, but its curves are not kept
 _LAST_LINES = 64 * 2**10
 _RUNS_PER_TRANSACTION = 50
@@ -52,7 +52,8 @@ _SCHEMA = """
 CREATE TABLE runs(
     id INTEGER PRIMARY KEY, folder TEXT NOT NULL UNIQUE, stamp TEXT NOT NULL, name TEXT, fingerprint TEXT,
     seed INTEGER, state TEXT, started REAL, step INTEGER, total_steps INTEGER, last TEXT, status TEXT,
-    problem TEXT, sealed INTEGER NOT NULL, curves TEXT NOT NULL DEFAULT '', sha256 TEXT NOT NULL
+    problem TEXT, sealed INTEGER NOT NULL, changes TEXT NOT NULL, curves TEXT NOT NULL DEFAULT '',
+    sha256 TEXT NOT NULL
 );
 CREATE TABLE blocks(
     run INTEGER NOT NULL REFERENCES runs(id) ON DELETE CASCADE, metric TEXT NOT NULL, split TEXT NOT NULL,
@@ -81,6 +82,7 @@ class Summary:
         last: The last value of each metric by surface name, such as `test_accuracy`.
         problem: What is wrong with the run, as far as listing it shows that.
         sealed: Whether all of this is what the run's seal says; else it is what the run said last.
+        changes: What was changed of the recipe's file for this run, such as `optimizer.lr=1e-3`.
     """
 
     folder: Path
@@ -94,6 +96,7 @@ class Summary:
     last: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
     sealed: bool = False
+    changes: str = ""
 
 
 class Catalogue:
@@ -249,19 +252,20 @@ class Catalogue:
             status,
             problem,
             sealed,
+            changes,
         ) = row
         numbers = {key: NOT_FINITE.get(value, value) for key, value in json.loads(last).items()}
         now = state if sealed or state in _SAID_BY_RUN else resolve(json.loads(status))
         return Summary(
             *(self.root / folder, name, fingerprint, seed, now, started, step, total_steps, numbers),
-            *(problem, bool(sealed)),
+            *(problem, bool(sealed), changes),
         )
 
 
 Blocks = list[tuple[str, str, Block]]
 _COLUMNS = (
     "folder", "stamp", "name", "fingerprint", "seed", "state", "started", "step", "total_steps", "last",
-    "status", "problem", "sealed",
+    "status", "problem", "sealed", "changes",
 )  # fmt: skip
 _SAID_BY_RUN = ("damaged", "unsealed", "unknown")  # what no status can say
 
@@ -311,6 +315,7 @@ def _describe(run: Run) -> Summary:
         seal.total_steps,
         dict(seal.metrics),
         sealed=True,
+        changes=seal.changes,
     )
 
 
@@ -329,6 +334,7 @@ def _describe_open(run: Run) -> Summary:
         step=max(steps, default=None),
         total_steps=whole(status.get("total_steps")),
         last=metrics.final(),
+        changes=run.changes,
     )
 
 
@@ -363,7 +369,7 @@ def _store(connection: sqlite3.Connection, summary: Summary, stamp: str, status:
     row = (
         *(summary.folder.name, stamp, summary.name, summary.fingerprint, summary.seed, summary.state),
         *(summary.started, summary.step, summary.total_steps, strict_json(summary.last), strict_json(status)),
-        *(summary.problem, int(summary.sealed)),
+        *(summary.problem, int(summary.sealed), summary.changes),
     )
     marks = ",".join("?" * (len(row) + 1))
     columns = ", ".join(_COLUMNS)

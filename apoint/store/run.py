@@ -66,6 +66,14 @@ class Run:
         return str(self._identity("fingerprint", "recipe") or "")
 
     @property
+    def changes(self) -> str:
+        """What was changed of the recipe's file for this run, such as `optimizer.lr=1e-3`."""
+        if self.sealed and self.seal is not None:
+            return self.seal.changes
+        told = self._env_if_sound().get("changes")
+        return told if isinstance(told, str) else ""
+
+    @property
     def seed(self) -> int | None:
         """The seed; None if nothing tells it."""
         seed = self._identity("seed")

@@ -39,6 +39,7 @@ class Seal:
         name: The recipe's name.
         fingerprint: The recipe's fingerprint.
         seed: The seed.
+        changes: What was changed of the recipe's file, such as `optimizer.lr=1e-3`.
         started: When it began, in seconds since 1970.
         step: The last step.
         total_steps: How many there were to be.
@@ -61,6 +62,7 @@ class Seal:
     metrics: dict[str, float] = field(default_factory=dict)
     files: dict[str, Digest] = field(default_factory=dict)
     checkpoints: dict[str, str] = field(default_factory=dict)
+    changes: str = ""
 
     @property
     def is_evidence(self) -> bool:
@@ -118,7 +120,8 @@ def read_seal(folder: Path) -> Seal | None:
 
 def _check_types(seal: Seal) -> None:
     """A stranger can seal anything, so that the hash alone says nothing of what the fields hold."""
-    texts = (seal.reason, seal.name, seal.fingerprint, *seal.checkpoints, *seal.checkpoints.values())
+    texts = [seal.reason, seal.name, seal.fingerprint, seal.changes]
+    texts += [*seal.checkpoints, *seal.checkpoints.values()]
     wholes = (seal.seed, seal.step, seal.total_steps)
     numbers = (seal.started, seal.seconds)
     if (

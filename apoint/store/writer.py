@@ -275,6 +275,7 @@ class RunWriter:
             reason=str(known.get("reason") or ""),
             name=run.name,
             fingerprint=run.fingerprint,
+            changes=run.changes,
             seed=run.seed,
             started=number(known.get("started")),
             step=whole(known.get("step")),

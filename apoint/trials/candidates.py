@@ -15,9 +15,8 @@ from typing import Any
 
 from apoint.data import Data, Facts
 from apoint.errors import UsageError
-from apoint.recipe import Document, Recipe, load_recipe, parse_overrides
+from apoint.recipe import Document, Recipe, load_recipe, parse_overrides, shown
 from apoint.registry import registry
-from apoint.trials.naming import shown
 
 ADAPTIVE = ("adam", "adamw", "adamax", "amsgrad", "nadam", "radam", "adabelief")
 DESCENT = ("sgd", "gradient-descent", "momentum", "nesterov")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from apoint.errors import cut
+from apoint.recipe import shown
 from apoint.trials.arms import Arm, differences
 from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME
 
@@ -23,7 +23,6 @@ NONE = "none"
 _TITLES = ("name", "class", "function")  # what an ingredient is called; the last two for those from a file
 _ALWAYS_TOLD = "lr"  # without it the name of an optimizer says little
 _NEEDS_NO_LABEL = ("optimizer",)  # `lion` says that it is an optimizer; `he` does not say that it is an init
-_EXPONENT_BELOW, _EXPONENT_FROM = 0.01, 1e6
 _ABSENT = object()
 
 Place = tuple[str, ...]
@@ -72,28 +71,6 @@ def name_arms(baseline: Arm, candidate: Arm) -> Names:
 def name_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Names:
     """Names for two arms that are told apart by plain values, all of which somebody wrote."""
     return _names(_changes(before, after, before, after))
-
-
-def shown(value: Any) -> str:
-    """A value as one writes it on one line of a recipe, numbers as people write them: 0.05, 3e-4, 64."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return _number(value) if isinstance(value, float) else str(value)
-
-
-def _number(value: float) -> str:
-    """All digits that count and no other; an exponent for what is below a hundredth or above a million."""
-    exact = Decimal(repr(value))
-    if not exact.is_finite():
-        return str(value)
-    if value and not _EXPONENT_BELOW <= abs(value) < _EXPONENT_FROM:
-        mantissa, _, exponent = f"{exact.normalize():e}".partition("e")
-        return f"{mantissa}e{int(exponent)}"
-    return f"{exact.normalize() + 0:f}"
 
 
 # -- finding the changes ------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def listing(folder: Path) -> tuple[dict[str, Any], str]:
         runs = json.loads(left.text[left.text.index("{") :].splitlines()[0])["runs"]
     except ValueError:
         return {}, left.text
-    kept = ("name", "seed", "state", "step", "total_steps", "metrics", "problem")
+    kept = ("name", "changes", "seed", "state", "step", "total_steps", "metrics", "problem")
     return {Path(run["folder"]).name: {key: run.get(key) for key in kept} for run in runs}, left.text
 
 
@@ -181,7 +181,7 @@ def _check_listing(folder: Path, known: dict[str, Any], path: Path, what: str) -
     for name in {*listed, *known["listing"]}:
         now, before = listed.get(name), known["listing"].get(name)
         if now and before and now["state"] == "unknown":  # that is said; what was measured must not differ
-            kept = ("name", "seed", "metrics")
+            kept = ("name", "changes", "seed", "metrics")
             now, before = ({key: each[key] for key in kept} | {"problem": ""} for each in (now, before))
         if now != before and not (now and now["problem"]):
             check_said(

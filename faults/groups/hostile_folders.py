@@ -41,7 +41,8 @@ AGAIN: dict[str, tuple[str, ...]] = {  # fields of files that the seal covers, a
     layout.ENV: FIELDS[layout.ENV],
     layout.METRICS: FIELDS[layout.METRICS],
     layout.SEAL: (
-        "state", "reason", "name", "fingerprint", "seed", "started", "step", "total_steps", "seconds",
+        "state", "reason", "name", "fingerprint", "changes", "seed", "started", "step", "total_steps",
+        "seconds",
         "metrics", "metrics.test_accuracy", "files", "files.metrics.jsonl", "checkpoints", "schema_version",
     ),
 }  # fmt: skip

@@ -106,6 +106,7 @@ def test_list_as_json(root: Path) -> None:
             "folder",
             "name",
             "fingerprint",
+            "changes",
             "seed",
             "state",
             "started",
@@ -119,6 +120,25 @@ def test_list_as_json(root: Path) -> None:
     assert (first["folder"], first["name"], first["seed"]) == (str(root / "spirals-99cc00-s0"), "spirals", 0)
     assert first["metrics"] == {"test_accuracy": 0.9, "train_loss": 2 / 46}
     assert len(content["runs"]) == 3
+
+
+def test_list_and_show_say_what_was_changed(root: Path) -> None:
+    """A comparison's runs used to be told apart by their fingerprints alone."""
+    for ended in (True, False):
+        folder = root / f"digits-55aa11-s{int(ended)}"
+        env = {"changes": "optimizer.lr=3e-4 init=he"}
+        with RunWriter.create(folder, "name: digits\n", "name: digits\n", env) as writer:
+            writer.status("finished" if ended else "running", step=1, total_steps=1)
+        lines = output(root, "list").splitlines()
+        assert lines[0].split()[-1] == "changed"
+        (line,) = (line for line in lines if line.startswith(folder.name))
+        assert line.endswith("  optimizer.lr=3e-4 init=he")
+        assert "changed   optimizer.lr=3e-4 init=he" in output(root, "show", str(folder))
+        (row,) = (row for row in printed_json(root, "list")["runs"] if row["folder"] == str(folder))
+        assert row["changes"] == "optimizer.lr=3e-4 init=he"
+    assert all(
+        not row["changes"] for row in printed_json(root, "list")["runs"] if "55aa11" not in row["folder"]
+    )
 
 
 def test_list_filters_and_bounds(root: Path) -> None:
@@ -172,6 +192,11 @@ def test_names_are_shortened_on_a_terminal_and_whole_in_a_pipe(
     assert fitted[0].startswith("xxxx")
     assert fitted[0].endswith("-3f2a1b-s7")
     assert len(text.table([fitted])[0]) == 80
+    changed = [*row, "optimizer.weight_decay=0.05 schedule.warmup=0.1 model.norm=layer"]
+    (fitted,) = listing._fitted([changed])
+    assert len(text.table([fitted])[0]) == 80, "what was changed is cut first, then the name"
+    assert fitted[-1].startswith("optimizer.")
+    assert len(fitted[-1]) == 20
 
 
 # -- show -----------------------------------------------------------------------------------------------
@@ -412,7 +437,10 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\u2028\r"
 def test_nothing_in_a_run_can_steer_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / f"a{HOSTILE.replace('/', '')}-0000-s0"
     with RunWriter.create(
-        folder, HOSTILE, json.dumps({"name": HOSTILE, HOSTILE: 3}), {"name": HOSTILE}
+        folder,
+        HOSTILE,
+        json.dumps({"name": HOSTILE, HOSTILE: 3}),
+        {"name": HOSTILE, "changes": HOSTILE},
     ) as writer:
         writer.metric(step=0, epoch=0, split="test", **{f"loss{HOSTILE}": 1.0})
         writer.status("failed", reason=HOSTILE, step=HOSTILE, total_steps=HOSTILE)

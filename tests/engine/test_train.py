@@ -130,6 +130,17 @@ def test_threads_of_a_folder_that_no_machine_has_are_not_taken_over(tmp_path: Pa
         train(tmp_path)
 
 
+def test_a_run_says_what_was_changed_of_its_recipe(tmp_path: Path) -> None:
+    assert train(tmp_path).changes == ""
+    run = train(tmp_path, {"optimizer.lr": 0.0003, "model": {"name": "mlp", "width": 8}, "vary": ["init"]})
+    assert run.changes == "optimizer.lr=3e-4 model={name: mlp, width: 8} vary=[init]"
+    assert run.env["changes"] == run.changes
+    assert Run(run.folder).seal.changes == run.changes
+    many = {f"optimizer.{name}": 0.9 for name in ("beta1", "beta2")}
+    many |= {"description": "x" * 2000}
+    assert len(train(tmp_path, many).changes) == 500
+
+
 def test_a_seed_must_be_a_whole_number(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed must be a whole number from 0"):
         train(tmp_path, seed=-1)

@@ -87,6 +87,7 @@ def test_only_a_finished_run_has_a_result(make_run: MakeRun, state: str) -> None
 ODD = [True, [1, [2]], {"a": {"b": 1}}, -(10**30), 10**500, "text", "nan", None]
 RIGHT = {  # what a field may hold of these
     "state": [], "reason": ["text", "nan"], "name": ["text", "nan"], "fingerprint": ["text", "nan"],
+    "changes": ["text", "nan"],
     "seed": [None], "started": [None, -(10**30)], "step": [None], "total_steps": [None],
     "seconds": [None, -(10**30)], "metrics": [], "files": [], "checkpoints": [],
 }  # fmt: skip

@@ -11,7 +11,7 @@ import apoint
 from apoint.engine import train
 from apoint.engine.fleet import Fleet
 from apoint.errors import DivergedError, UsageError
-from apoint.store import Run, find_runs
+from apoint.store import Catalogue, Run, find_runs
 from apoint.trials import Rules, read_declaration, read_result
 from apoint.trials.comparison import MARGIN_RULE, compare, prepare, split_settings
 from apoint.verdict import decide
@@ -60,6 +60,17 @@ def test_the_verdict_is_that_of_the_runs_own_numbers(made: Any) -> None:
     for name, arm in zip(("baseline", "candidate"), result["arms"], strict=True):
         seeds = [Run(root / run).seed for run in arm["runs"]]
         assert seeds == list(range(verdict.pairs)), name
+
+
+def test_the_runs_say_which_arm_they_are(made: Any) -> None:
+    root, _, _ = made
+    result = read_result(only_folder(root))
+    assert result is not None
+    with Catalogue(root) as catalogue:
+        catalogue.refresh()
+        listed = {each.folder.name: each.changes for each in catalogue.summaries()}
+    told = [{listed[Path(name).name] for name in arm["runs"]} for arm in result["arms"]]
+    assert told == [{""}, {"optimizer.lr=1e-5"}]
 
 
 def test_the_default_margin_is_half_the_baselines_deviation(made: Any) -> None:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apoint.plain_yaml import parse_yaml
+from apoint.recipe import shown
 from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import own_candidate
 from apoint.trials.improve import _declared_entries
-from apoint.trials.naming import Names, _changes, name_arms, name_values, shown
+from apoint.trials.naming import Names, _changes, name_arms, name_values
 from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -48,6 +48,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         facts.append(("seal", "none: nothing of this has been verified, and it is no evidence"))
     if known["reason"]:
         facts.append(("reason", one_line(known["reason"])))
+    if run.changes:
+        facts.append(("changed", one_line(run.changes)))
     if known["started"] is not None:
         facts.append(("started", _began(known["started"])))
     facts += [("recipe" if not place else "", line) for place, line in enumerate(recipe_lines(run))]

@@ -36,7 +36,11 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
         return
     metrics = _metrics_worth_a_column(shown)
     header = ["run", "state", "step", *map(one_line, metrics), "started"]
-    rows = _fitted([header, *[_row(each, metrics) for each in shown]])
+    rows = [header, *[_row(each, metrics) for each in shown]]
+    if any(each.changes for each in shown):  # last, since it may be long
+        changes = ["changed", *[one_line(each.changes) for each in shown]]
+        rows = [[*row, text] for row, text in zip(rows, changes, strict=True)]
+    rows = _fitted(rows)
     lines = table(rows, right=range(2, 3 + len(metrics)), colours=STATE_COLOURS)
     say(lines[0])
     for each, line in zip(shown, lines[1:], strict=True):
@@ -57,12 +61,15 @@ def _row(summary: Summary, metrics: Sequence[str]) -> list[str]:
 
 
 def _fitted(rows: list[list[str]]) -> list[list[str]]:
-    """The rows with names shortened to the terminal; a pipe gets whole names, which commands can take."""
+    """The rows cut to the terminal: what was changed first, then names; a pipe gets them whole."""
     if not sys.stdout.isatty():
         return rows
-    excess = max(map(display_width, table(rows))) - columns()
-    longest = max(display_width(row[0]) for row in rows)
-    return [[shorten(row[0], max(20, longest - max(0, excess))), *row[1:]] for row in rows]
+    for place in (len(rows[0]) - 1, 0):
+        excess = max(map(display_width, table(rows))) - columns()
+        longest = max(display_width(row[place]) for row in rows)
+        width = max(20, longest - max(0, excess))
+        rows = [[*row[:place], shorten(row[place], width), *row[place + 1 :]] for row in rows]
+    return rows
 
 
 def _metrics_worth_a_column(shown: Sequence[Summary]) -> list[str]:
@@ -83,6 +90,7 @@ def as_dictionary(summary: Summary) -> dict[str, Any]:
         "folder": str(summary.folder),
         "name": summary.name,
         "fingerprint": summary.fingerprint,
+        "changes": summary.changes,
         "seed": summary.seed,
         "state": summary.state,
         "started": summary.started,
