@@ -53,10 +53,11 @@ class World:
         own = np.sqrt(1 - self.correlation) * self.noise(draw, (len(self.effects) + 1, pairs))
         return luck + own + np.array([*self.effects, 0.0])[:, None] * self.deviation
 
-    def differences(self, draw: np.random.Generator, num: int, pairs: int) -> np.ndarray:
-        """Paired differences of two recipes that are equally good."""
-        first, second = (self.noise(draw, (num, pairs)) for _ in range(2))
-        return np.sqrt(1 - self.correlation) * (first - second)
+    def pairs(self, draw: np.random.Generator, num: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+        """Paired differences of two recipes that are equally good, and the scores of one of them."""
+        own = np.sqrt(1 - self.correlation)
+        first, second = (own * self.noise(draw, (num, pairs)) for _ in range(2))
+        return first - second, second + np.sqrt(self.correlation) * draw.standard_normal((num, pairs))
 
     @property
     def deviation(self) -> float:
@@ -82,8 +83,9 @@ def measure(world: World, plan: Plan, searches: int = SEARCHES, seed: int = 0) -
         chosen = np.array([order[place] if place < len(order) else -1 for order in orders])
         active &= chosen >= 0
         effect = np.where(chosen >= 0, effects[chosen], 0.0)
-        differences = world.differences(draw, searches, plan.looks[-1]) + (effect * world.deviation)[:, None]
-        result = simulate(differences, NO_MARGIN, plan.looks)
+        differences, baseline = world.pairs(draw, searches, plan.looks[-1])
+        shifted = differences + (effect * world.deviation)[:, None]
+        result = simulate(shifted, NO_MARGIN, plan.looks, baseline=baseline)
         if not place:
             used = used + np.where(active, 2 * result.pairs, 0)
         active &= result.outcome == BETTER

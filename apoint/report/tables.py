@@ -28,7 +28,7 @@ from apoint.report.words import (
     short,
 )
 from apoint.store import strict_json
-from apoint.verdict.card import NOTICED, NOTICED_TAIL
+from apoint.verdict.card import NOTICED, NOTICED_TAIL, margin_remark, size
 
 Row = tuple[str, str, str]
 MOST_OPEN_LOOKS = 6
@@ -44,6 +44,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
         *_adjusted_row(record),
         *_paired_row(record),
         *equivalence,
+        *_margin_row(record),
         ("Probability of improvement", percent(verdict.improvement),
          f"share of pairs in which {verdict.arm_words['candidate']} was better, ties half; {low} to {high}"),
         _standardised_row(verdict.standardised_effect),
@@ -94,6 +95,12 @@ def _equivalence_row(record: ComparisonRecord) -> list[Row]:
         f"{digits.margin(verdict.margin)} means equivalent"
     )
     return [("Equivalence interval", digits.span(verdict.equivalence_interval), words)]
+
+
+def _margin_row(record: ComparisonRecord) -> list[Row]:
+    """How well a margin is known that follows from the baseline."""
+    words, digits = margin_remark(record.verdict, size), digits_of(record)
+    return [("Margin", digits.margin(record.verdict.margin), words)] if words else []
 
 
 def _standardised_row(value: float) -> Row:

@@ -121,6 +121,7 @@ class VerdictRecord:
     candidate_name: str
     change: str
     masked_skewness: float
+    margin_interval: tuple[float, float] | None
 
     @property
     def number(self) -> str:
@@ -199,6 +200,11 @@ def declared_number(declaration: Json) -> str:
     return metric_words(fields.text(declaration.get("metric")), _evaluations(declaration))
 
 
+def _maybe_interval(value: Any) -> tuple[float, float] | None:
+    low, high = fields.interval(value)
+    return (low, high) if low < high else None
+
+
 def _companions(content: Json) -> dict[str, Any]:
     """What is reported beside the interval."""
     single = ["adjusted_effect", "skewness", "sign_flip_p", "smallest_p", "improvement"]
@@ -222,5 +228,6 @@ def _companions(content: Json) -> dict[str, Any]:
         "test_noise": fields.text(content.get("test_noise")) or "beside",
         "both_interval": fields.interval(content.get("both_interval")),
         **{name: unbroken(fields.text(content.get(name))) for name in _NAMES},
+        "margin_interval": _maybe_interval(content.get("margin_interval")),
         "masked_skewness": fields.number(content.get("masked_skewness", 0.0)),
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from apoint.verdict.moments import unseen_share
+from apoint.verdict.record import Judged, other_outcomes
 from apoint.verdict.types import Interval
 
 if TYPE_CHECKING:
@@ -240,6 +242,7 @@ def _rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("scope", scope(verdict, f"{_percent(verdict)} interval {show.span(verdict.both_interval)}")),
         ("further baseline", _further_baseline(verdict, show)),
         ("equivalence", _equivalence(verdict, show)),
+        ("margin", margin_remark(verdict, size)),
         *_looks(verdict, show),
         ("improved", f"{improved:.0f} % of the pairs ({low:.0f} to {high:.0f} %)"),
         ("standardised effect", _standardised(verdict.standardised_effect)),
@@ -309,6 +312,23 @@ def _equivalence(verdict: Verdict, show: Digits) -> str:
         f"one-sided {_percent(verdict)} bounds {show.span(verdict.equivalence_interval)}: {where} "
         f"±{size(verdict.margin)}"
     )
+
+
+def margin_remark(verdict: Judged, word: Callable[[float], str]) -> str:
+    """How well a margin is known that follows from the baseline, and what another one would say.
+
+    Args:
+        verdict: The verdict.
+        word: A margin in words.
+    """
+    if verdict.margin_interval is None:
+        return ""
+    low, high = map(word, verdict.margin_interval)
+    others = [f"{outcome} with {word(margin)}" for margin, outcome in other_outcomes(verdict)]
+    doubt = f"; the verdict would be {' and '.join(others)}" if others else ""
+    seeds = plural(verdict.pairs + len(verdict.further_baseline), "seed")
+    words = f"half the baseline's standard deviation; {seeds} put it between {low} and {high} (90 % interval)"
+    return words + doubt
 
 
 def _skewness(verdict: Verdict) -> str:

@@ -97,7 +97,7 @@ def declare(
 
 def default_margin(pairs: Pairs) -> tuple[float, str]:
     """Half the baseline's standard deviation; and why it is something else, if the baseline does not vary."""
-    spread = pairs.spread()
+    spread = float(pairs.every_baseline().std(ddof=1))
     if spread > 0 or math.isnan(spread):
         return spread / 2, ""
     value = float(pairs.capped()[0][0])
@@ -107,6 +107,18 @@ def default_margin(pairs: Pairs) -> tuple[float, str]:
     if value == 0:
         raise UsageError(f"{same}, so that no margin can be taken from it; give one with --margin")
     return abs(value) / 100, f"{same}, so that a hundredth of it is taken as the margin"
+
+
+def margin_interval(pairs: Pairs) -> Interval | None:
+    """Where half the baseline's true standard deviation lies with 90 % confidence, for Gaussian scores."""
+    from scipy.special import chdtri
+
+    scores = pairs.every_baseline()
+    degrees, spread = len(scores) - 1, float(scores.std(ddof=1))
+    if not spread > 0:
+        return None
+    low, high = (spread / 2 * math.sqrt(degrees / chdtri(degrees, tail)) for tail in (0.05, 0.95))
+    return low, high
 
 
 def decide(
@@ -314,6 +326,7 @@ def build(
         further_baseline=further,
         paired_interval=paired.interval(last.multiplier) if further else None,
         masked_skewness=moments.masked,
+        margin_interval=margin_interval(used) if declared.margin is None else None,
     )
 
 

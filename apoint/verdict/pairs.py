@@ -106,6 +106,10 @@ class Pairs:
         """The standard deviation of the baseline over seeds."""
         return float(self.capped()[0].std(ddof=1))
 
+    def every_baseline(self) -> Array:
+        """All replicas of the baseline: those of the pairs, and further ones."""
+        return np.concatenate([self.capped()[0], self.capped_further()])
+
     def moments(self) -> Moments:
         """Mean, deviation and skewness, from the pairs and from further replicas of the baseline."""
         paired = self.paired_moments()

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from apoint.errors import UsageError
 from apoint.store.lines import NOT_FINITE, spell_out
@@ -49,6 +49,23 @@ class Failures:
     only_candidate: int = 0
     p: float = 1.0
     cap: float | None = None
+
+
+class Judged(Protocol):
+    """What is needed of a verdict to say what its margin rests on."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def further_baseline(self) -> tuple[float, ...]: ...
+    @property
+    def interval(self) -> Interval: ...
+    @property
+    def equivalence_interval(self) -> Interval: ...
+    @property
+    def margin_interval(self) -> Interval | None: ...
 
 
 @dataclass(frozen=True)
@@ -102,6 +119,7 @@ class Verdict:
     baseline_name: str = ""  # how the arms are called, such as `lr 1e-3`; empty if nobody said
     candidate_name: str = ""
     change: str = ""  # from baseline to candidate, such as `optimizer.lr 3e-4 instead of 1e-3`
+    margin_interval: Interval | None = None  # where a margin that follows from the baseline may truly lie
     masked_skewness: float = 0.0  # what the arms' tails hide of each other: both sides are longer for it
 
     @property
@@ -163,6 +181,15 @@ def call(interval: Interval, equivalence_interval: Interval, margin: float) -> O
     if interval[0] > 0:
         return "better"
     return "worse" if interval[1] < 0 else "undecided"
+
+
+def other_outcomes(verdict: Judged) -> list[tuple[float, Outcome]]:
+    """Margins inside `margin_interval` at which the verdict would be another: its ends, and what they say."""
+    if verdict.margin_interval is None or not math.isfinite(verdict.interval[0]):
+        return []
+    bounds = verdict.interval, verdict.equivalence_interval
+    found = [(margin, call(*bounds, margin)) for margin in verdict.margin_interval]
+    return [(margin, outcome) for margin, outcome in found if outcome != verdict.outcome]
 
 
 def is_negligible(outcome: Outcome, interval: Interval) -> bool:

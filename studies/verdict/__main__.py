@@ -73,7 +73,8 @@ def _document(cells: list[dict[str, object]], points: list[power.Point], wrong: 
         "Shapes that had no part in the choice, skewed": shapes.FRESH_SKEWED,
         "Shapes that were looked at while the rule was made, symmetric": shapes.SYMMETRIC,
         "Shapes that were looked at while the rule was made, skewed": shapes.SKEWED,
-        "Skewed noise in both arms, with unequal spreads": shapes.UNEQUAL,
+        "Skewed noise in both arms, shapes that had no part in the choice": shapes.FRESH_UNEQUAL,
+        "Skewed noise in both arms, shapes that were looked at": shapes.UNEQUAL,
         "Where validity is not claimed": (*shapes.FRESH_APART, *shapes.APART),
     }
     missing = len(EVERY) * len(ARMS) * 2 - len(cells)

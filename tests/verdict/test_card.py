@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from apoint.errors import UsageError
 from apoint.report import ComparisonRecord, record_html
@@ -285,3 +286,39 @@ def test_tails_that_mask_each_other_are_told_on_card_and_page() -> None:
     page = visible(record_html(ComparisonRecord.from_result({"verdict": found.to_dict()})))
     assert f"mask each other by {found.masked_skewness:.2f}" in page
     assert "mask" not in str(decide(np.zeros(24), candidate - baseline, 0.1, looks=(24,)))
+
+
+def test_a_margin_from_few_seeds_says_how_well_it_is_known() -> None:
+    """It used to look as sure as one that was given, and the same effect was better or equivalent by luck."""
+    draw = np.random.default_rng(0)
+    baseline = draw.normal(0.9, 0.01, 8)
+    candidate = baseline + 0.0035 + draw.normal(0, 0.001, 8)
+    found = decide(baseline, candidate, looks=(8,), resolution=0.0)
+    low, high = found.margin_interval
+    sums = 7 * baseline.var(ddof=1)
+    assert (low, high) == pytest.approx(np.sqrt(sums / stats.chi2(7).ppf([0.95, 0.05])) / 2)
+    assert low < found.margin < high
+    assert {decide(baseline, candidate, end, looks=(8,)).outcome for end in (low, high)} == {
+        "better",
+        "equivalent",
+    }
+    other = "better" if found.outcome == "equivalent" else "equivalent"
+    card = " ".join(str(found).split())
+    assert f"8 seeds put it between {low:.3g} and {high:.3g} (90 % interval)" in card
+    assert f"the verdict would be {other} with" in card
+    assert "the verdict would be" in visible(
+        record_html(ComparisonRecord.from_result({"verdict": found.to_dict()}))
+    )
+    assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    given_margin = decide(baseline, candidate, 0.02, looks=(8,))
+    assert given_margin.margin_interval is None
+    assert "put it between" not in str(given_margin)
+
+
+def test_further_replicas_tell_the_margin_better() -> None:
+    draw = np.random.default_rng(1)
+    baseline, candidate, further = draw.normal(0, 1, 6), draw.normal(2, 1, 6), draw.normal(0, 1, 60)
+    alone, more = (decide(baseline, candidate, looks=(6,), further_baseline=each) for each in ((), further))
+    assert more.margin == pytest.approx(np.concatenate([baseline, further]).std(ddof=1) / 2)
+    widths = [high / low for low, high in (alone.margin_interval, more.margin_interval)]
+    assert widths[1] < 1.5 < 2.5 < widths[0]
