@@ -218,7 +218,7 @@ def _declared(declaration: fields.Json, digits: Digits) -> list[Row]:
     rows = [
         ("Metric", metric, "higher is better" if higher else "lower is better"),
         ("Training budget", budget or "not known", "for each replica; never chosen after looking"),
-        ("Margin", digits.margin(margin), _margin_remark(declaration)),
+        ("Margin", "by rule" if math.isnan(margin) else digits.margin(margin), _margin_remark(declaration)),
         ("Error rate", short(alpha), f"{confidence(alpha)} intervals, over all looks together"),
         ("Looks", "at any time" if anytime else listed(looks), "" if anytime else "pairs"),
         ("Pairs at most", str(declaration.get("max_pairs", "not known")), _first_seed(declaration)),

@@ -15,11 +15,11 @@ import pytest
 
 import apoint.report
 from apoint.errors import StorageError
-from apoint.report import ComparisonRecord, comparison_html, write_comparison_report
+from apoint.report import ComparisonRecord, comparison_html, tables, write_comparison_report
 from apoint.report.head import as_headline, sentence
 from apoint.report.scale import digits_of
 from apoint.report.tables import companions_section
-from apoint.report.words import unbroken
+from apoint.report.words import Digits, unbroken
 from apoint.verdict import decide
 from tests.report.comparisons import CASES, LONG_NAMES, build, read_result, write_result
 from tests.report.conftest import Comparison
@@ -480,3 +480,11 @@ def test_drawing_does_not_import_torch(comparison: Comparison) -> None:
     )
     command = [sys.executable, "-W", "error", "-c", code, str(comparison("worse"))]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_a_margin_that_follows_a_rule_is_not_called_unknown() -> None:
+    declaration = {"margin": None, "margin_rule": "half the standard deviation of the baseline"}
+    rows = {row[0]: row[1:] for row in tables._declared(declaration, Digits(3))}
+    assert rows["Margin"] == ("by rule", "half the standard deviation of the baseline")
+    given = {row[0]: row[1] for row in tables._declared({"margin": 0.02}, Digits(3))}
+    assert given["Margin"].endswith("0.020")
