@@ -43,9 +43,11 @@ from apoint.trials.record import ArmRecord
 from apoint.verdict import DEFAULT_LOOKS, ExampleNoise, Verdict, check_plan, decide
 from apoint.verdict.card import Digits
 from apoint.verdict.decision import check_test_noise, default_margin
-from apoint.verdict.pairs import Pairs
+from apoint.verdict.pairs import Pairs, read_further
 
-MARGIN_RULE = "half the standard deviation of the baseline over the seeds of each look"
+MARGIN_RULE = (
+    "half the standard deviation of the baseline over the seeds of each look, cached replicas included"
+)
 
 
 def _silent(_: Any) -> None:
@@ -226,7 +228,8 @@ class Comparison:
         baseline, plan = self._records[0], self.declaration
         refuse_failing(plan.first_seed, baseline.states, baseline.reasons)
         values = np.array(baseline.values)
-        pairs = Pairs(values, values, plan.higher_is_better, plan.cap["value"], self._resolution())
+        cached = read_further(self._further, self._seeds(len(values))).beyond(len(values))
+        pairs = Pairs(values, values, plan.higher_is_better, plan.cap["value"], self._resolution(), cached)
         margin, note = default_margin(pairs)
         self.say(
             f"the smallest difference that matters is taken to be about {margin:.3g} in {plan.number}: "

@@ -328,7 +328,7 @@ def margin_remark(verdict: Judged, word: Callable[[float], str]) -> str:
     doubt = f"; the verdict would be {' and '.join(others)}" if others else ""
     seeds = plural(verdict.pairs + len(verdict.further_baseline), "seed")
     words = f"half the baseline's standard deviation; {seeds} put it between {low} and {high} (90 % interval)"
-    return words + doubt
+    return f"{words} if its scores are Gaussian{doubt}"
 
 
 def _skewness(verdict: Verdict) -> str:
