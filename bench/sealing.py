@@ -20,7 +20,7 @@ from unittest import mock
 from apoint.engine import train
 from apoint.store import Run, lines
 from apoint.store import writer as writers
-from bench.timing import interleaved, table
+from bench.timing import paired_ratio, table
 
 RECIPE: dict[str, Any] = {
     "name": "smallest",
@@ -84,13 +84,10 @@ def main() -> None:
     """Print the share of a training that the seal takes, and the time of verifying."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        arms = {"sealed": arm(root / "a", True), "without a seal": arm(root / "b", False)}
-        times = interleaved(arms, 15)
-        share = times["sealed"] / times["without a seal"] - 1
+        ratio, low, high = paired_ratio(arm(root / "a", True), arm(root / "b", False))
+        added, least, most = (f"{100 * (each - 1):+.2f} %" for each in (ratio, low, high))
         rows = [
-            ("sealed", f"{times['sealed']:.3f} s"),
-            ("without a seal", f"{times['without a seal']:.3f} s"),
-            ("the seal's part", f"{100 * share:+.2f} %"),
+            ("the seal adds", f"{added} (95 % interval {least} to {most})"),
             (f"verifying one of {REPLICAS} cached replicas", f"{verifying(root):.2f} ms"),
         ]
     table("The seal of a run: 2,000 steps of the smallest perceptron with its whole record", rows)

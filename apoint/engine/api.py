@@ -29,7 +29,7 @@ from apoint.errors import (
     cut,
     first_line,
 )
-from apoint.recipe import Document, Recipe, changes_in_words, load_recipe, with_origins
+from apoint.recipe import Document, Recipe, describe_overrides, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
 
@@ -194,7 +194,7 @@ class Session:
         if self.earlier_key:
             return RunWriter.open(self.folder)
         texts = self.document.text, with_origins(self.recipe, self.document)
-        changes = cut(changes_in_words(self.document), LONGEST_CHANGES)
+        changes = cut(describe_overrides(self.document), LONGEST_CHANGES)
         facts = environment.describe(self.recipe.name, changes, key, notes)
         return RunWriter.create(self.folder, *texts, facts)
 

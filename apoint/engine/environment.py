@@ -22,7 +22,7 @@ from apoint.engine.deciding import decides_bits
 from apoint.errors import UsageError
 from apoint.registry import HOMES, registry
 
-MOST_THREADS = 4096
+MOST_THREADS = 4096  # more than any machine has; a stranger's run folder could ask for 10^9
 
 
 def code_hash(own_files: tuple[Path, ...] = ()) -> str:

@@ -20,10 +20,8 @@ from apoint.plain_yaml import Place, parse_yaml
 
 MAX_BYTES = 1 << 20
 MOST_OF_A_PATH = 500
-_POSITION = re.compile(r"[0-9]{1,9}")
-
-
 OVERRIDE = "override"  # the origin of a value that was changed on the command line or by a caller
+_POSITION = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass

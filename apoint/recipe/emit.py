@@ -41,10 +41,12 @@ def with_origins(recipe: Recipe, document: Document) -> str:
     return to_yaml(recipe, origin)
 
 
-def changes_in_words(document: Document) -> str:
+def describe_overrides(document: Document) -> str:
     """What was changed of the recipe as it stands in its file, as one would type it; empty if nothing was."""
     places = (place for place, origin in document.origins.items() if origin == OVERRIDE)
-    return " ".join(f"{'.'.join(map(str, place))}={shown(_at(document.values, place))}" for place in places)
+    return " ".join(
+        f"{'.'.join(map(str, place))}={format_value(_at(document.values, place))}" for place in places
+    )
 
 
 def _at(values: Any, place: Place) -> Any:
@@ -53,12 +55,12 @@ def _at(values: Any, place: Place) -> Any:
     return values
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as one writes it on one line of a recipe, numbers as people write them: 0.05, 3e-4, 64."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(shown, value)) + "]"
+        return "[" + ", ".join(map(format_value, value)) + "]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _number(value) if isinstance(value, float) else str(value)

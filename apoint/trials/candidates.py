@@ -15,7 +15,7 @@ from typing import Any
 
 from apoint.data import Data, Facts
 from apoint.errors import UsageError
-from apoint.recipe import Document, Recipe, load_recipe, parse_overrides, shown
+from apoint.recipe import Document, Recipe, format_value, load_recipe, parse_overrides
 from apoint.registry import registry
 
 ADAPTIVE = ("adam", "adamw", "adamax", "amsgrad", "nadam", "radam", "adabelief")
@@ -111,7 +111,7 @@ class Candidate:
     @property
     def written(self) -> str:
         """The changes as one would write them on the command line."""
-        return " ".join(f"{key}={shown(value)}" for key, value in self.changes.items())
+        return " ".join(f"{key}={format_value(value)}" for key, value in self.changes.items())
 
     def metric(self, metric: str) -> str:
         """The metric it is measured by, where the baseline is measured by `metric`."""
@@ -224,7 +224,7 @@ def own_candidate(source: str | Mapping[str, Any] | Candidate) -> Candidate:
         raise UsageError(f"a candidate is text such as 'optimizer.lr=3e-3' or a mapping, got {source!r}")
     if not changes:
         raise UsageError("a candidate must change something, such as optimizer.lr=3e-3")
-    label = " ".join(f"{key}={shown(value)}" for key, value in changes.items())
+    label = " ".join(f"{key}={format_value(value)}" for key, value in changes.items())
     return Candidate(label, changes, "your own idea")
 
 

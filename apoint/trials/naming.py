@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apoint.errors import cut
-from apoint.recipe import shown
+from apoint.recipe import format_value
 from apoint.trials.arms import Arm, differences
 from apoint.verdict.record import LONGEST_CHANGE, LONGEST_NAME
 
@@ -130,8 +130,8 @@ def _worded(value: Any, other: Any, keys: set[str]) -> str:
         settings = _settings(value, other if isinstance(other, Mapping) else {}, keys)
         return " at ".join(filter(None, [_title(value), settings])) or NONE
     if isinstance(value, list | tuple):
-        return cut(" + ".join((_title(each) or shown(each)) for each in value), LONGEST_VALUE)
-    return cut(shown(value), LONGEST_VALUE)
+        return cut(" + ".join((_title(each) or format_value(each)) for each in value), LONGEST_VALUE)
+    return cut(format_value(value), LONGEST_VALUE)
 
 
 def _settings(spec: Mapping[str, Any], other: Mapping[str, Any], keys: set[str]) -> str:

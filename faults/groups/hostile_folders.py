@@ -37,17 +37,17 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "events.jsonl": ("time", "kind", "text"),
     f"{SAVED}/state.json": ("step", "facts", "progress"),
 }
-AGAIN: dict[str, tuple[str, ...]] = {  # fields of files that the seal covers, and of the seal itself
+RESEALED_FIELDS: dict[str, tuple[str, ...]] = {  # of files that the seal covers, and of the seal itself
     layout.ENV: FIELDS[layout.ENV],
     layout.METRICS: FIELDS[layout.METRICS],
     layout.SEAL: (
         "state", "reason", "name", "fingerprint", "changes", "seed", "started", "step", "total_steps",
-        "seconds",
-        "metrics", "metrics.test_accuracy", "files", "files.metrics.jsonl", "checkpoints", "schema_version",
+        "seconds", "metrics", "metrics.test_accuracy", "files", "files.metrics.jsonl", "checkpoints",
+        "schema_version",
     ),
 }  # fmt: skip
-AGAIN_VALUES = ("huge integer", "huge float", "true", "list", "mapping", "text", "escape", "NaN")
-SEALED_AGAIN = "sealed again"
+RESEALED_VALUES = ("huge integer", "huge float", "true", "list", "mapping", "text", "escape", "NaN")
+RESEALED = "resealed"
 YAMLS: dict[str, bytes] = {
     "alias bomb": b"a0: &a0 [x]\n"
     + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)),
@@ -137,10 +137,10 @@ def every_case() -> Iterator[Case]:
     yield from (("json", file, what) for file in (*RUN_FILES[:4], *STUDY_FILES) for what in JSONS)
     yield from (("noise", file, str(seed)) for file in (*RUN_FILES, *STUDY_FILES) for seed in draws("E3", 3))
     yield from (("examples", "as it was sealed", what) for what in EXAMPLES)
-    # Whoever seals a folder again gets past the hashes, to what reads the files.
-    yield from (("examples", SEALED_AGAIN, what) for what in EXAMPLES)
-    for file, fields in AGAIN.items():
-        yield from ((SEALED_AGAIN, f"{file} {field}", value) for field in fields for value in AGAIN_VALUES)
+    # Whoever reseals a folder gets past the hashes, to what reads the files.
+    yield from (("examples", RESEALED, what) for what in EXAMPLES)
+    for file, fields in RESEALED_FIELDS.items():
+        yield from ((RESEALED, f"{file} {field}", value) for field in fields for value in RESEALED_VALUES)
     yield from (("code", file, way) for file in RUN_FILES[4:6] for way in ("relative", "absolute"))
     yield from (("name", repr(name), str(number)) for number, name in enumerate(NAMES))
     yield from (("data", what, "") for what in DATA)
@@ -156,7 +156,7 @@ def a_comparison(folder: Path) -> None:
 @group(
     "E3",
     "pipes, devices, links, sparse files, bombs, escape sequences, odd numbers, noise and code in folders, "
-    "comparisons and recipes, some sealed again afterwards; read by list, show, curves, export, inspect, "
+    "comparisons and recipes, some resealed afterwards; read by list, show, curves, export, inspect, "
     "train --dry-run and compare",
     "no hang, no traceback, no code run, no escape sequence printed, nothing outside read or written",
     every_case(),
@@ -198,7 +198,7 @@ def _commands(kind: str, inside: Path, victim: Path, outside: Path) -> list[list
         ["export", "csv", run, "--to", "one.csv", *root],
         ["export", "state-dict", run, "--to", "w.safetensors", *root],
     ]
-    if kind in ("special", "yaml", "code", "noise", SEALED_AGAIN):
+    if kind in ("special", "yaml", "code", "noise", RESEALED):
         spoilt += [["inspect", run, "--quick"], ["train", f"{run}/resolved.yaml", "--dry-run", *root]]
     if kind == "code":
         spoilt.pop()  # a recipe that the user names on the command line may run its own code
@@ -231,7 +231,7 @@ def _value(run: Path, study: Path, where: str, what: str, outside: Path) -> Path
     return run
 
 
-def _sealed_again(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
+def _resealed(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
     """Change a value, in the seal or in a file that it covers, and make every hash right again."""
     file, field = where.split(" ")
     if file == layout.METRICS:
@@ -254,7 +254,7 @@ def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
 
 def _examples(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
     (run / layout.EXAMPLES).write_bytes(EXAMPLES[what])
-    if where == SEALED_AGAIN:
+    if where == RESEALED:
         reseal(run, layout.EXAMPLES)
     return run
 
@@ -295,5 +295,5 @@ def _data(run: Path, study: Path, where: str, what: str, outside: Path) -> Path:
 
 SPOIL: dict[str, Callable[..., Path]] = {
     "special": _special, "value": _value, "yaml": _content(YAMLS), "json": _content(JSONS), "noise": _noise,
-    "code": _code, "name": _name, "data": _data, "examples": _examples, SEALED_AGAIN: _sealed_again,
+    "code": _code, "name": _name, "data": _data, "examples": _examples, RESEALED: _resealed,
 }  # fmt: skip

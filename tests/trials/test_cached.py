@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_the_baselines_that_are_there_are_declared_and_used(root: Path) -> None:
     result = read_result(folder_of(root))
     assert result is not None
     assert result["verdict"]["further_baseline"] == list(verdict.further_baseline)
+
+
+def test_the_announced_margin_counts_them(root: Path) -> None:
+    said: list[str] = []
+    compare(SMALL, changes={"optimizer.lr": 1e-5}, looks=(6,), runs_root=root, say=said.append, **QUICK)
+    scores = [Run(baseline_run(root, seed)).result("test_accuracy") for seed in range(KNOWN)]
+    (line,) = (line for line in said if "the smallest difference that matters" in line)
+    assert f"about {statistics.stdev(scores) / 2:.3g} in test_accuracy" in line
+    assert f"about {statistics.stdev(scores[:6]) / 2:.3g} in test_accuracy" not in line
 
 
 def test_they_can_be_left_alone(root: Path) -> None:

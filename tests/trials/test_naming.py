@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apoint.plain_yaml import parse_yaml
-from apoint.recipe import shown
+from apoint.recipe import format_value
 from apoint.trials.arms import Arm, make_arm
 from apoint.trials.candidates import own_candidate
 from apoint.trials.improve import _declared_entries
@@ -141,13 +141,13 @@ def test_any_two_arms_get_short_printable_names_that_differ(before: dict, after:
      ({"name": "norm", "limit": 1.0}, "{name: norm, limit: 1}"), ([0.1, "a"], "[0.1, a]")],
 )  # fmt: skip
 def test_values_are_written_as_people_write_them(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_reads_back_as_it_is(value: float) -> None:
-    assert float(shown(value)) == value
-    read = parse_yaml(shown(value), "value").content
+    assert float(format_value(value)) == value
+    read = parse_yaml(format_value(value), "value").content
     assert isinstance(read, int | float)
     assert math.isclose(read, value, rel_tol=1e-15)
 

@@ -93,3 +93,12 @@ def test_a_tail_takes_more_pairs_than_a_symmetric_sample() -> None:
     assert plain is not None
     assert skewed is not None
     assert skewed > plain
+
+
+def test_a_masked_tail_takes_more_pairs_too() -> None:
+    rule = PlannedRule(levels((32,)))
+    totals = np.array([48.0, 64.0, 96.0])
+    plain, masked = (
+        assurance(Moments(32, 0.4, 1.0, 0.0, masked=tail), totals, 0.05, rule) for tail in (0.0, 1.0)
+    )
+    assert (masked < plain).all()
