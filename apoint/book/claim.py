@@ -24,6 +24,7 @@ from typing import Any, Literal
 from apoint.book.course import ROWS, Row
 from apoint.book.evidence import Evidence, Number
 from apoint.book.running import SCALES, Running
+from apoint.book.text import Text, Words
 
 Kind = Literal["identity", "bound", "direction", "size", "shape"]
 KINDS = ("identity", "bound", "direction", "size", "shape")
@@ -36,14 +37,22 @@ class Erratum:
     """Where the source is wrong.
 
     Attributes:
-        written: What it says, with mathematics between dollar signs.
+        written: What it says, in our own words, with mathematics between dollar signs.
         corrected: What is right.
         why: The reason, in a sentence or two.
+        quote: The words of the source, in its own French: as short as makes the fault plain.
+        place: Where they stand, such as `weights 1.4`.
     """
 
     written: str
     corrected: str
     why: str = ""
+    quote: str = ""
+    place: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("written", "corrected", "why"):
+            object.__setattr__(self, name, Text(getattr(self, name)))
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,10 @@ class Claim:
     erratum: Erratum | None = None
     details: str = ""
     references: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("title", "statement", "refuted_by", "details"):
+            object.__setattr__(self, name, Text(getattr(self, name)))
 
     @property
     def row(self) -> Row:
@@ -114,6 +127,11 @@ class Exercise:
     check: Callable[..., Sequence[Number]]
     planted: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("question", "solution"):
+            object.__setattr__(self, name, Text(getattr(self, name)))
+        object.__setattr__(self, "hints", tuple(Text(hint) for hint in self.hints))
+
 
 _claims: dict[str, Claim] = {}
 _exercises: dict[str, Exercise] = {}
@@ -121,15 +139,15 @@ _exercises: dict[str, Exercise] = {}
 
 def claim(
     id: str,
-    title: str,
+    title: Words,
     *,
     kind: Kind,
-    statement: str,
-    refuted_by: str,
+    statement: Words,
+    refuted_by: Words,
     seconds: Mapping[str, float],
     planted: Mapping[str, Any],
     erratum: Erratum | None = None,
-    details: str = "",
+    details: Words = "",
     references: Sequence[str] = (),
 ) -> Callable[[Check], Check]:
     """Enter a check into the book; see `Claim` for the arguments."""
@@ -144,15 +162,15 @@ def claim(
         assert id not in _claims, f"claim {id!r} exists twice"
         _claims[id] = Claim(
             id=id,
-            title=title,
+            title=Text(title),
             kind=kind,
-            statement=_text(statement),
-            refuted_by=_text(refuted_by),
+            statement=Text(statement),
+            refuted_by=Text(refuted_by),
             seconds=dict(seconds),
             check=check,
             planted=dict(planted),
             erratum=erratum,
-            details=_text(details),
+            details=Text(details),
             references=tuple(references),
         )
         return check
@@ -164,27 +182,23 @@ def exercise(
     number: str,
     row: str,
     *,
-    question: str,
-    solution: str,
+    question: Words,
+    solution: Words,
     planted: Mapping[str, Any],
-    hints: Sequence[str] = (),
+    hints: Sequence[Words] = (),
 ) -> Callable[[Callable[..., Sequence[Number]]], Callable[..., Sequence[Number]]]:
     """Enter an exercise into the book; see `Exercise` for the arguments."""
     assert row in ROWS, f"exercise {number!r}: {row!r} is not a row of the course"
 
     def enter(check: Callable[..., Sequence[Number]]) -> Callable[..., Sequence[Number]]:
         assert number not in _exercises, f"exercise {number!r} exists twice"
-        texts = tuple(_text(hint) for hint in hints)
+        texts = tuple(Text(hint) for hint in hints)
         _exercises[number] = Exercise(
-            number, row, _text(question), texts, _text(solution), check, dict(planted)
+            number, row, Text(question), texts, Text(solution), check, dict(planted)
         )
         return check
 
     return enter
-
-
-def _text(text: str) -> str:
-    return inspect.cleandoc(text)
 
 
 def entered() -> tuple[dict[str, Claim], dict[str, Exercise]]:
