@@ -89,5 +89,11 @@ class Running:
             **settings,
         )
 
+    def images(self, name: str = "cifar-10", *, size: int, train: int, test: int) -> dict[str, Any]:
+        """The data of a recipe that asks for real images; see `apoint.book.images`."""
+        from apoint.book.images import real_images
+
+        return real_images(self.folder.parent, name, size=size, train=train, test=test)
+
     def _seed(self, purpose: str) -> int:
         return zlib.crc32(f"{self.id}:{purpose}".encode())
