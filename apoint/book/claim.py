@@ -10,9 +10,10 @@
     def shell_share(run: Running, power: int | None = None) -> Evidence: ...
 
 `planted` names settings of the check that put a wrong version in the place of the statement. The tests run
-every check with them and ask that it says so: a check that cannot fail decides nothing. Where a claim is about
-a quantity (kinds identity, bound and size), the error is small: a setting `factor`, 1 by default, multiplies
-that quantity, and is planted between 5 and 10 % off. A direction or a shape is planted the other way round.
+every check with them and ask that it says so: a check that cannot fail decides nothing. Where a claim is
+about a quantity (kinds identity, bound and size), the error is small: a setting `factor`, 1 by default,
+multiplies that quantity, and is planted between 5 and 10 % off. A direction or a shape is planted the other
+way round.
 """
 
 from __future__ import annotations
