@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import hashlib
 import inspect
@@ -58,6 +59,7 @@ class Outcome:
         would_take: What would decide what is not decided.
         seconds: How long it took.
         versions: Of what it was run with.
+        date: The day on which it was run, such as `2026-11-18`.
     """
 
     id: str
@@ -71,6 +73,7 @@ class Outcome:
     would_take: str = ""
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
+    date: str = ""
 
     @property
     def figure(self) -> Picture | None:
@@ -91,8 +94,27 @@ class Outcome:
             "would_take": self.would_take,
             "seconds": round(self.seconds, 3),
             "versions": self.versions,
+            "date": self.date,
             "pictures": [picture.to_plain() for picture in self.pictures],
         }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Outcome:
+        """Back from `to_plain`; raises KeyError, TypeError or ValueError for what is no record."""
+        return cls(
+            plain["id"],
+            plain["title"],
+            plain["scale"],
+            plain["verdict"],
+            [Number.from_plain(number) for number in plain["numbers"]],
+            [Number.from_plain(number) for number in plain["as_written"]],
+            [Picture.from_plain(picture) for picture in plain["pictures"]],
+            plain["remark"],
+            plain["would_take"],
+            plain["seconds"],
+            plain["versions"],
+            plain.get("date", ""),
+        )
 
     def save(self, folder: Path) -> Path:
         """Write the record into a folder; returns the file."""
@@ -116,6 +138,7 @@ def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Out
         evidence.would_take,
         seconds,
         versions(claim),
+        datetime.date.today().isoformat(),
     )
 
 
@@ -127,20 +150,7 @@ def record_path(folder: Path, id: str, scale: str) -> Path:
 def load(path: Path) -> Outcome:
     """Read a record back."""
     try:
-        plain = read_sealed(path)
-        return Outcome(
-            plain["id"],
-            plain["title"],
-            plain["scale"],
-            plain["verdict"],
-            [Number.from_plain(number) for number in plain["numbers"]],
-            [Number.from_plain(number) for number in plain["as_written"]],
-            [Picture.from_plain(picture) for picture in plain["pictures"]],
-            plain["remark"],
-            plain["would_take"],
-            plain["seconds"],
-            plain["versions"],
-        )
+        return Outcome.from_plain(read_sealed(path))
     except (StorageError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{path} is no record of the book ({error}); remove it and run the claim again"

@@ -9,7 +9,7 @@ import pytest
 from apoint.book import CHAPTERS, ROWS
 from apoint.book.site import pages, write
 from apoint.book.site.search import entries, script
-from apoint.book.site.shelf import Shelf, last_outcomes
+from apoint.book.site.shelf import Shelf, known_outcomes
 from tests.book.sample_book import sample_shelf
 
 
@@ -159,13 +159,13 @@ def test_records_become_pages(tmp_path: Path) -> None:
         shelf.outcomes[id].save(tmp_path / "book" / "records")
     standard = shelf.outcomes["E1b"]
     standard.save(tmp_path / "book" / "records")
-    found = last_outcomes(tmp_path / "book")
+    found = known_outcomes(tmp_path / "book")
     assert {id: one.verdict for id, one in found.items()} == {
         "E1": "holds as corrected",
         "E1b": "holds",
         "E3": "fails",
     }
-    assert set(last_outcomes(tmp_path / "book", "standard")) == {"E1b"}
+    assert set(known_outcomes(tmp_path / "book", "standard")) == {"E1b"}
     files = write(Shelf(shelf.claims, shelf.exercises, found), tmp_path / "site")
     assert files[0] == tmp_path / "site" / "index.html"
     assert all(file.exists() for file in files)
@@ -178,5 +178,5 @@ def test_the_largest_scale_counts(tmp_path: Path) -> None:
     outcome = sample_shelf().outcomes["E2"]
     outcome.save(tmp_path / "records")
     replace(outcome, scale="standard", verdict="fails").save(tmp_path / "records")
-    assert last_outcomes(tmp_path)["E2"].verdict == "fails"
-    assert last_outcomes(tmp_path, "quick")["E2"].verdict == "holds"
+    assert known_outcomes(tmp_path)["E2"].verdict == "fails"
+    assert known_outcomes(tmp_path, "quick")["E2"].verdict == "holds"

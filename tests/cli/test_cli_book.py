@@ -331,11 +331,35 @@ def test_build_writes_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
     run("run", "E2", "--quiet", capsys=capsys)
     code, out, err = run("build", "--out", "pages", capsys=capsys)
     assert code == 0
-    assert out.startswith("14 pages, 1 of ")
+    assert out.startswith("14 pages, ")
     assert err == ""
     page = Path("pages/e.html").read_text()
     assert "✓ holds" in page
     assert "notes ex. C.1" in page
-    _, out, err = run("build", "--out", "pages", "--scale", "standard", capsys=capsys)
+    _, _, err = run("build", "--out", "pages", "--scale", "standard", capsys=capsys)
     assert "there are no records" in err
-    assert "0 of " in out
+
+
+def test_a_dry_run_says_what_it_would_take_and_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = {id: claims()[id].seconds["standard"] for id in ("E2", "E3")}
+    code, out, _ = run("run", "E2", "E3", "--scale", "standard", "--dry-run", capsys=capsys)
+    assert code == 0
+    assert "2 claims at the scale standard" in out
+    assert not Path("book").exists()
+    _, out, _ = run("run", "E2", "E3", "--scale", "standard", "--dry-run", "--json", capsys=capsys)
+    plan = json.loads(out)
+    assert {one["id"]: one["seconds"] for one in plan["claims"]} == seconds
+    assert plan["seconds"] == sum(seconds.values())
+
+
+def test_what_does_not_fit_into_the_budget_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    costs = {id: claims()[id].seconds["standard"] for id in ("D1", "E2", "E3")}
+    most = max(costs, key=lambda id: costs[id])
+    budget = f"{sum(costs.values()) - costs[most]}s"
+    code, out, err = run("run", *costs, "--scale", "standard", "--budget", budget, "--dry-run", capsys=capsys)
+    assert code == 0
+    assert f"{most} does not fit; it takes about" in err
+    assert "2 claims at the scale standard" in out
+    code, _, err = run("run", "E2", "--scale", "standard", "--budget", "0.001s", capsys=capsys)
+    assert code == 2
+    assert "no claim fits into the budget; the shortest takes about" in err

@@ -103,7 +103,9 @@ def _facts(claim: Claim, outcome: Outcome | None) -> str:
     if outcome is None:
         costs = ", ".join(f"{scale} {duration(seconds)}" for scale, seconds in claim.seconds.items())
         return f"{claim.kind} · to be run: {costs}"
-    return f"{claim.kind} · {outcome.scale} scale, {duration(outcome.seconds)}"
+    run = f"{outcome.scale} scale, {duration(outcome.seconds)}"
+    when = f" · {outcome.date} with apoint {outcome.versions['apoint']}" if outcome.date else ""
+    return f"{claim.kind} · {run}{when}"
 
 
 def _erratum(claim: Claim, outcome: Outcome | None) -> Markup:

@@ -12,6 +12,7 @@ from apoint.book.course import CHAPTERS, ROWS, Row
 from apoint.book.evidence import Number
 from apoint.book.library import answer, claims, exercises
 from apoint.book.outcome import Outcome, load, saved
+from apoint.book.published import published
 from apoint.book.running import SCALES, Scale
 
 
@@ -41,10 +42,10 @@ class Shelf:
 
         Args:
             folder: That of `apoint book run`.
-            scale: Only records of this scale; the largest of each claim by default.
+            scale: Only outcomes of this scale; the largest of each claim by default.
         """
         known = claims()
-        outcomes = {id: one for id, one in last_outcomes(folder, scale).items() if id in known}
+        outcomes = {id: one for id, one in known_outcomes(folder, scale).items() if id in known}
         answers = {number: answer(exercise) for number, exercise in exercises().items()}
         return cls(known, exercises(), outcomes, answers)
 
@@ -66,10 +67,16 @@ class Shelf:
         return outcome.verdict if outcome else None
 
 
-def last_outcomes(folder: Path, scale: Scale | None = None) -> dict[str, Outcome]:
-    """The outcomes of a folder's records by claim: those of one scale, or the largest of each."""
+def known_outcomes(folder: Path, scale: Scale | None = None) -> dict[str, Outcome]:
+    """The outcomes by claim: of a folder's records, and where there is none those that come with apoint.
+
+    Args:
+        folder: That of `apoint book run`.
+        scale: Only outcomes of this scale; the largest of each claim by default.
+    """
     found: dict[str, Outcome] = {}
     records = saved(folder / RECORDS)
     for each in SCALES if scale is None else (scale,):
+        found |= {id: one for id, one in published().items() if one.scale == each}
         found |= {id: load(path) for (id, of), path in records.items() if of == each}
     return found

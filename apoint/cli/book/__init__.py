@@ -70,9 +70,9 @@ def list_rows(chapter: str | None, folder: str, as_json: bool) -> None:
 
 def _listed(rows: Any, folder: Path) -> list[dict[str, Any]]:
     from apoint.book import claims
-    from apoint.book.site.shelf import last_outcomes
+    from apoint.book.site.shelf import known_outcomes
 
-    outcomes = last_outcomes(folder)
+    outcomes = known_outcomes(folder)
     found: list[dict[str, Any]] = []
     for row in rows:
         own = [claim for claim in claims().values() if claim.row is row]
@@ -128,9 +128,9 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 def show(name: str, solutions: bool, folder: str, as_json: bool) -> None:
     """Show the claims that NAME means: statement, erratum, exercises, the code of the check."""
     from apoint.book import exercises, select
-    from apoint.book.site.shelf import last_outcomes
+    from apoint.book.site.shelf import known_outcomes
 
-    chosen, outcomes = select([name]), last_outcomes(Path(folder))
+    chosen, outcomes = select([name]), known_outcomes(Path(folder))
     rows = {claim.row.id for claim in chosen}
     own = [exercise for exercise in exercises().values() if exercise.row in rows]
     if as_json:
@@ -184,11 +184,13 @@ def _exercise_whole(exercise: Exercise) -> dict[str, Any]:
     type=click.Choice(SCALES),
     default="quick",
     show_default=True,
-    help="quick: at most a minute on one core each; standard: ten; paper: as published.",
+    help="quick: at most a minute each, embedded data; standard: at most 90 minutes; paper: as published.",
 )
 @_folder
 @click.option("--fresh", is_flag=True, help="With --all, run again what has a record, too.")
 @click.option("--workers", type=click.IntRange(1), help="How many processes; one for each core by default.")
+@click.option("--budget", help="The time of one core there is, such as 8h; what does not fit is left out.")
+@click.option("--dry-run", is_flag=True, help="Say what would be run and how long it takes, and leave.")
 @click.option("--expect-holds", is_flag=True, help="Leave with code 4 unless every claim holds; for tests.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being done.")
 @_as_json
@@ -199,6 +201,7 @@ def run(names: tuple[str, ...], **options: Any) -> None:
     apoint book run E2
     apoint book run A7 F2 --scale standard
     apoint book run --all --scale quick
+    apoint book run B C --scale standard --dry-run
     """
     from apoint.cli.book.working import run_command
 
@@ -242,17 +245,25 @@ def figure(name: str, out: str, scale: Any, force: bool, folder: str) -> None:
 @command.command()
 @click.option("--out", type=click.Path(), default="site", show_default=True, help="The folder of the pages.")
 @click.option(
-    "--scale", type=click.Choice(SCALES), help="Only records of this scale.  [default: the largest of each]"
+    "--scale", type=click.Choice(SCALES), help="Only outcomes of this scale.  [default: the largest of each]"
 )
 @force_option
 @_folder
 def build(out: str, scale: Any, force: bool, folder: str) -> None:
-    """Write the whole book as pages that need no network, from the records of apoint book run."""
+    """Write the whole book as pages that need no network.
+
+    Outcomes are those of apoint book run. A claim that was not run shows the outcome that comes with apoint,
+    if it has one.
+    """
+    from apoint.book.batch import RECORDS
+    from apoint.book.outcome import saved
     from apoint.book.site import write
     from apoint.book.site.shelf import Shelf
 
     shelf = Shelf.load(Path(folder), scale)
     pages = write(shelf, Path(out), force)
-    if not shelf.outcomes:
-        say(f"apoint: there are no records in {folder}; apoint book run --all makes them", err=True)
-    say(f"{len(pages)} pages, {len(shelf.outcomes)} of {len(shelf.claims)} claims run: {pages[0]}")
+    if not any(scale in (None, of) for _, of in saved(Path(folder) / RECORDS)):
+        words = f" of the scale {scale}" if scale else ""
+        say(f"apoint: there are no records{words} in {folder}; apoint book run --all makes them", err=True)
+    known = f"{len(shelf.outcomes)} of {len(shelf.claims)} claims have an outcome"
+    say(f"{len(pages)} pages, {known}: {pages[0]}")

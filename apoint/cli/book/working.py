@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from apoint.book import Claim, claims, select
-from apoint.book.batch import RECORDS, Done, kept, run_all
+from apoint.book.batch import RECORDS, Done, cores, kept, run_all
 from apoint.book.card import print_card, print_summary, verdict_words
 from apoint.book.outcome import record_path
 from apoint.book.running import Scale
@@ -19,6 +19,7 @@ from apoint.cli.progress import ProgressLine, duration
 from apoint.cli.terminal import rewrite, say, say_json
 from apoint.engine.signals import WARNINGS
 from apoint.errors import UsageError
+from apoint.trials.budget import seconds_of
 
 HOLD = ("holds", "holds as corrected")
 
@@ -38,6 +39,13 @@ def run_command(names: Sequence[str], options: dict[str, Any]) -> int:
         say(f"apoint: {len(earlier)} claims have a record and are not run again (--fresh)", err=True)
     known = {done.id for done in earlier}
     waiting = [claim for claim in chosen if claim.id not in known]
+    if options["budget"] is not None:
+        fitting = _within(waiting, scale, seconds_of(options["budget"]))
+        left_out = {claim.id for claim in waiting} - {claim.id for claim in fitting}
+        chosen, waiting = [claim for claim in chosen if claim.id not in left_out], fitting
+    if options["dry_run"]:
+        _print_plan(waiting, scale, options)
+        return 0
     new = run_chosen(waiting, scale, folder, options["workers"], quiet)
     by_id = {done.id: done for done in [*earlier, *new]}
     done = [by_id[claim.id] for claim in chosen]
@@ -58,6 +66,38 @@ def _chosen(names: Sequence[str], everything: bool, scale: Scale) -> list[Claim]
     if without:
         say(f"apoint: left out, without the scale {scale}: {', '.join(without)}", err=True)
     return [claim for claim in chosen if scale in claim.seconds]
+
+
+def _within(chosen: Sequence[Claim], scale: Scale, budget: float) -> list[Claim]:
+    """The claims that fit into a budget, in order; says what the others would take."""
+    fitting: list[Claim] = []
+    for claim in chosen:
+        cost = claim.seconds[scale]
+        if sum(one.seconds[scale] for one in fitting) + cost <= budget:
+            fitting.append(claim)
+        else:
+            say(f"apoint: {claim.id} does not fit; it takes about {duration(cost)} of one core", err=True)
+    if not fitting:
+        least = min((claim.seconds[scale] for claim in chosen), default=0.0)
+        raise UsageError(
+            f"no claim fits into the budget; the shortest takes about {duration(least)} of one core"
+        )
+    return fitting
+
+
+def _print_plan(chosen: Sequence[Claim], scale: Scale, options: dict[str, Any]) -> None:
+    """What would be run, with the time of one core that each takes."""
+    whole = sum(claim.seconds[scale] for claim in chosen)
+    if options["as_json"]:
+        plan = [{"id": claim.id, "title": claim.title, "seconds": claim.seconds[scale]} for claim in chosen]
+        say_json({"schema_version": 1, "scale": scale, "seconds": whole, "claims": plan})
+        return
+    for claim in chosen:
+        say(f"{claim.id:<5} {duration(claim.seconds[scale]):>9}  {claim.title}")
+    processes = min(options["workers"] or cores(), max(len(chosen), 1))
+    say(f"\n{len(chosen)} claims at the scale {scale}: about {duration(whole)} of one core, nothing was run")
+    if processes > 1:
+        say(f"with {processes} processes about {duration(whole / processes)}")
 
 
 def _earlier(chosen: Sequence[Claim], scale: Scale, folder: Path) -> list[Done]:
