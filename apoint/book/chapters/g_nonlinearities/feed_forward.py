@@ -85,7 +85,7 @@ def _gated(model_dim: int, width: int, bias: bool) -> int:
     parameters.
     """,
     refuted_by="a verdict of worse, or of equivalent, for SwiGLU in test loss",
-    seconds={"quick": 32, "standard": 400},
+    seconds={"quick": 32, "standard": 2000},
     planted={"block": "linear"},
     details=r"""
     The protocol is that of G4b. Shazeer reports 1.944 against 1.997 nats after 65 536 steps on a large
