@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import sys
@@ -40,12 +41,23 @@ annotation changed for NumPy 2. baycomp is 1.0.3.
 
 
 def code() -> str:
-    """What the rates depend on: the rule and the study."""
+    """What the rates depend on: the rule and the study, without their comments and docstrings."""
     rule, study = ROOT / "apoint" / "verdict", Path(__file__).parent
     files = [rule / f"{name}.py" for name in ("calibration", "intervals", "moments")]
     files += [study / f"{name}.py" for name in ("rates", "rule", "shapes")]
-    content = [path.read_bytes() for path in files]
-    return hashlib.sha256(b"\0".join(content)).hexdigest()[:12]
+    content = [bare(path.read_text("utf-8")) for path in files]
+    return hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
+
+
+def bare(source: str) -> str:
+    """The code of a module without comments and docstrings, laid out in one way."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            texts = [isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in body]
+            node.body = [one for one, is_text in zip(body, texts, strict=True) if not is_text] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def cell(shape: int, arms: int, anytime: bool) -> dict[str, object]:
@@ -92,7 +104,8 @@ def _document(cells: list[dict[str, object]], points: list[power.Point], wrong: 
     parts += ["**What is shown**, in deviations:", power.shown_table()]
     parts += ["## Other points of the same family", "Calibrated to 5 % on Gaussian differences, one arm."]
     parts += [power.frontier_table(points), "![The frontier](verdict-frontier.svg)"]
-    parts += ["## Beside others", PEERS, peers.markdown(peers.table())]
+    before = DOCUMENT.read_text() if DOCUMENT.exists() else ""
+    parts += ["## Beside others", PEERS, peers.markdown(peers.table(), before)]
     return "\n\n".join(parts) + "\n"
 
 

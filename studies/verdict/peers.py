@@ -39,6 +39,7 @@ PAIRS_AT = (1.0, 2.0, 5.0)
 CALIBRATIONS = 200_000
 PATTERNS = 2_000  # random sign patterns of a permutation test that cannot try them all
 EXACT_PAIRS = 13  # up to here all sign patterns are tried
+NOT_INSTALLED = "not installed, or not importable"
 BLOCK = 1_000  # comparisons permuted at a time
 BOUNDS = (4.0, 8.0)  # `confseq` must be told a range: so many deviations to either side
 CLEARLY = 4.0  # standard errors above the declared rate: rarely so by chance, in a hundred cells
@@ -296,7 +297,7 @@ def methods() -> Iterator[Method]:
 def measure(method: Method, samples: dict[float, Sample]) -> dict[str, object]:
     """The rates of a method; `samples` has the comparisons of each effect."""
     if method.call is None:
-        return {"method": method.name, "note": "not installed, or not importable"}
+        return {"method": method.name, "note": NOT_INSTALLED}
     num = len(samples[0.0].differences)
     num = min(num, SLOW) if method.slow else num
     found = {effect: method.call(sample.first(num)) for effect, sample in samples.items()}
@@ -318,17 +319,32 @@ def table(num: int = 10_000) -> list[dict[str, object]]:
     return rows
 
 
-def markdown(rows: list[dict[str, object]]) -> str:
-    """A table for each noise; false calls clearly above the declared rate are bold."""
+def markdown(rows: list[dict[str, object]], before: str = "") -> str:
+    """A table for each noise; false calls clearly above the declared rate are bold.
+
+    A method that is not installed keeps its row of the document `before`, in which it was measured.
+    """
     groups = itertools.groupby(rows, key=lambda row: row["noise"])
-    return "\n\n".join(f"**{noise}**\n\n{_lines(list(group))}" for noise, group in groups)
+    return "\n\n".join(
+        f"**{noise}**\n\n{_lines(list(group), _measured_rows(before, str(noise)))}" for noise, group in groups
+    )
 
 
-def _lines(rows: list[dict[str, object]]) -> str:
+def _measured_rows(document: str, noise: str) -> dict[str, str]:
+    """The rows of a noise's table by method, those without a measurement left out."""
+    _, _, section = document.partition(f"**{noise}**\n")
+    table = [line for line in section.partition("\n\n**")[0].splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0][2:]: line for line in table if NOT_INSTALLED not in line}
+
+
+def _lines(rows: list[dict[str, object]], before: dict[str, str]) -> str:
     columns = ["comparisons", "false calls", *(f"power at {each:g}" for each in POWER_AT)]
     columns += [f"pairs at {each:g}" for each in PAIRS_AT]
     lines = [f"| method | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for row in rows:
+        if "note" in row and row["method"] in before:
+            lines.append(before[str(row["method"])])
+            continue
         cells = [_cell(row, column) for column in columns] if "note" not in row else [str(row["note"])]
         cells += [""] * (len(columns) - len(cells))
         lines.append(f"| {row['method']} | {' | '.join(cells)} |")
