@@ -3,7 +3,8 @@
 The question is whether a learning rate of 1e-4 is worse than 1e-3 for a small network on Fashion-MNIST. The
 practice scripts (`bench/peers/practice.py`, `practice_lightning.py`) train ten seeds an arm and test after
 each epoch; `apoint compare` pairs the seeds, trains them side by side and stops when it may. Each arm is a
-process of its own, started from nothing, in turn; the best of several rounds counts, and every round is told.
+process of its own, started from nothing, in turn; every round is told, with the seconds of the wall clock and
+those of all processors, which other work on the machine hardly changes.
 
 How many pairs a comparison takes depends on its seeds, so that each round has its own first seed. With
 APOINT_BENCH_BEFORE set to the path of an older checkout, its `apoint compare` is timed in the same rounds.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 ROUNDS = int(os.environ.get("APOINT_BENCH_ROUNDS", "3"))
+FIRST_ROUND = int(os.environ.get("APOINT_BENCH_FIRST_ROUND", "1"))  # to go on with other first seeds
 PEERS = Path(__file__).parent / "peers"
 MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "depth": 2, "width": 128},
@@ -93,20 +96,32 @@ def main() -> None:
     if folder is None:
         print("\nTime to the same verdict: skipped, Fashion-MNIST is not on this machine")
         return
-    print(f"\nTime to the same verdict (wall clock, best of {ROUNDS} interleaved rounds)")
-    for model in MODELS:
+    print(f"\nTime to the same verdict (best of {ROUNDS} interleaved rounds)")
+    for model in os.environ.get("APOINT_BENCH_MODELS", ",".join(MODELS)).split(","):
         arms = _arms(model, folder)
         taken: dict[str, list[float]] = {name: [] for name in arms}
+        worked: dict[str, list[float]] = {name: [] for name in arms}
         found: dict[str, dict[str, Any]] = {}
-        for turn in range(1, ROUNDS + 1):
+        for turn in range(FIRST_ROUND, FIRST_ROUND + ROUNDS):
             for name, arm in arms.items():
+                before = _processor_seconds()
                 seconds, found[name] = arm(1000 * turn)
                 taken[name].append(seconds)
+                worked[name].append(_processor_seconds() - before)
                 pairs = f", {found[name]['verdict']['pairs']} pairs" if "verdict" in found[name] else ""
-                print(f"  round {turn} of {ROUNDS}, {model}, {name}: {seconds:.1f} s{pairs}", flush=True)
+                told = f"{seconds:.1f} s, {worked[name][-1]:.1f} s of processors{pairs}"
+                print(f"  round {turn}, {model}, {name}: {told}", flush=True)
         for name in arms:
             row = _row(min(taken[name]), min(taken["apoint"]), found[name])
-            print(f"  {model + ', ' + name:<26}{row}; mean {statistics.fmean(taken[name]):.1f} s", flush=True)
+            wall, processors = statistics.fmean(taken[name]), statistics.fmean(worked[name])
+            means = f"mean {wall:.1f} s, {processors:.1f} s of processors"
+            print(f"  {model + ', ' + name:<26}{row}; {means}", flush=True)
+
+
+def _processor_seconds() -> float:
+    """What all processes that were started and have ended took, on all processors."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 Arm = Callable[[int], tuple[float, dict[str, Any]]]
