@@ -1,0 +1,1 @@
+"""Chapter C: dropout, early and late, and stochastic depth."""
