@@ -24,6 +24,7 @@ from apoint.theory import stochastic_depth
 BLOCKS, LAST = 54, 0.5
 COUNTED = 12  # blocks of the network whose operations are counted
 
+
 @claim(
     "C6",
     "Stochastic depth",

@@ -131,9 +131,7 @@ def _mean_over_masks(model: MLP, x_F: Tensor, factor: float) -> list[Number]:
     ]
 
 
-def _conventions(
-    model: MLP, x_BF: Tensor, seen: tuple[Tensor, list[Tensor]], factor: float
-) -> list[Number]:
+def _conventions(model: MLP, x_BF: Tensor, seen: tuple[Tensor, list[Tensor]], factor: float) -> list[Number]:
     """The paper's dropout with weights divided by p: the same masks, the same outputs, in both modes."""
     masks = seen[1]
 
@@ -189,4 +187,6 @@ def _network(title: str, sizes: Sequence[int], kept: Sequence[Sequence[bool]]) -
         ]
         if units:
             series.append(Series(label, [u[0] for u in units], [u[1] for u in units], style="points"))
-    return Panel(title, "layer", "place in the layer", series, x_names=["input", "hidden 1", "hidden 2", "output"])
+    return Panel(
+        title, "layer", "place in the layer", series, x_names=["input", "hidden 1", "hidden 2", "output"]
+    )

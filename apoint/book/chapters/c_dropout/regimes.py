@@ -30,10 +30,6 @@ _IMAGES: dict[str, Any] = {
     "evaluate_every": "100%",
 }
 STRONG = ["flip", {"name": "crop", "padding": 2}, "random-erasing", {"name": "mix-up", "alpha": 0.8}]
-TASK = {
-    "quick": "a perceptron with three hidden layers on MNIST-1D",
-    "standard": "a small vision transformer on CIFAR-10 at 16×16 pixels",
-}
 
 
 def under(run: Running) -> dict[str, Any]:
@@ -46,10 +42,10 @@ def under(run: Running) -> dict[str, Any]:
 
 
 def over(run: Running) -> dict[str, Any]:
-    """Over-fitting: 500 signals, 30 times each; at `standard` 2,000 images, 30 times each."""
+    """Over-fitting: 1,000 signals, 20 times each; at `standard` 2,000 images, 30 times each."""
     if run.scale == "quick":
-        data = {"name": "mnist-1d", "limit": 500}
-        return {**copy.deepcopy(_SIGNALS), "name": "over", "data": data, "epochs": 30}
+        data = {"name": "mnist-1d", "limit": 1_000}
+        return {**copy.deepcopy(_SIGNALS), "name": "over", "data": data, "epochs": 20}
     images = {**run.images(size=16, train=10_000, test=4_000), "limit": 2_000}
     return {**copy.deepcopy(_IMAGES), "name": "over", "data": images, "epochs": 30}
 
