@@ -19,7 +19,7 @@ from apoint.nn.residual import LayerScale, Residual, ScalarBias
 from apoint.registry import register
 from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Spec
 
-Shortcut = Literal["A", "B"]
+Shortcut = Literal["A", "B", "none"]
 Placement = Literal["post", "pre"]
 
 
@@ -34,6 +34,14 @@ class PaddingShortcut(nn.Module):
         """The subsampled input with channels of zeros after its own."""
         kept = x_BCHW[:, :, :: self.stride, :: self.stride]
         return F.pad(kept, (0, 0, 0, 0, 0, self.extra_channels))
+
+
+class NoShortcut(nn.Module):
+    """Zero in place of a shortcut: the plain network that a residual one is compared with."""
+
+    def forward(self, x_BCHW: Tensor) -> Tensor:
+        """A zero that fits any shape."""
+        return x_BCHW.new_zeros(())
 
 
 class ResNetCifar(nn.Module):
@@ -130,6 +138,8 @@ class _Design:
         return nn.Sequential(first, *between, second, *closing, *self.scaled(after))
 
     def _shortcut(self, before: int, after: int, stride: int) -> nn.Module | None:
+        if self.shortcut == "none":
+            return NoShortcut()
         if before == after:
             return None
         if self.shortcut == "A":
@@ -168,6 +178,7 @@ def resnet_cifar(
     Args:
         depth: The number of layers with weights on the longest path, 6n + 2: 20, 32, 44, 56, 110, …
         shortcut: Where the shape changes: `A` subsamples and adds zeros, `B` is a 1×1 convolution and a norm.
+            `none` leaves out all shortcuts, so that the network is a plain one.
         width: The number of channels of the first stage.
         activation: The activation f.
         norm: The norm after (`post`) or before (`pre`) each convolution.
@@ -181,6 +192,8 @@ def resnet_cifar(
     Reference: He et al. (2016), Deep residual learning for image recognition, section 4.2.
     """
     _check(input_size, depth, norm, fixup)
+    if shortcut == "none" and stochastic_depth:
+        raise UsageError("model 'resnet-cifar': stochastic_depth needs shortcuts; set shortcut to A or B")
     design = _Design(
         shortcut,
         activation,

@@ -1,0 +1,1 @@
+"""B. A bad start is not made up: critical periods."""
