@@ -159,7 +159,8 @@ FIRST_SEED = 100
 def pruning(run: Running, is_turned: bool = False) -> Evidence:
     """Networks are cut by several rankings; `is_turned` removes the most informed weights first."""
     recipe, pairs = _pruning_recipe(run), run.pick(12, 12)
-    cuts = [_cut(one, run, str(number), is_turned) for number, one in enumerate(_trained(run, recipe, pairs))]
+    networks = train_networks(run, recipe, FIRST_SEED, pairs)
+    cuts = [_cut(one, run, str(number), is_turned) for number, one in enumerate(networks)]
     at = SHARES.index(RULED)
     scores = {rule: [cut.kept[rule][at] for cut in cuts] for rule in cuts[0].kept}
     settings: dict[str, Any] = {"margin": 0.01, "looks": (pairs,), "metric": "test accuracy"}
@@ -201,24 +202,26 @@ def _pruning_recipe(run: Running) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Trained:
+class Trained:
     """A trained network with its data, as it was trained on."""
 
     model: nn.Module
     replica: Replica
 
     def part(self, split: str, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """The first examples of a split, all by default."""
         found = self.replica.data.splits[split].take(slice(0, count))
         return self.replica.stream.prepare(found.inputs), found.targets
 
 
-def _trained(run: Running, recipe: dict[str, Any], count: int) -> list[_Trained]:
+def train_networks(run: Running, recipe: dict[str, Any], first_seed: int, count: int) -> list[Trained]:
+    """Networks of a recipe with their data, one for each seed, from the folder if they are there."""
     run.say(f"training {count} networks")
     arm = make_arm("baseline", recipe)
-    tasks = [Task(arm.recipe, arm.document, FIRST_SEED + place) for place in range(count)]
+    tasks = [Task(arm.recipe, arm.document, first_seed + place) for place in range(count)]
     with Fleet(Options(runs_root=run.folder), workers=run.workers) as fleet:
         ended = fleet.train(tasks)
-    return [_Trained(Run(one.folder).model().eval(), assemble(arm.recipe, one.task.seed)) for one in ended]
+    return [Trained(Run(one.folder).model().eval(), assemble(arm.recipe, one.task.seed)) for one in ended]
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,7 @@ class _Cut:
     kept: dict[str, list[float]]
 
 
-def _cut(trained: _Trained, run: Running, name: str, is_turned: bool) -> _Cut:
+def _cut(trained: Trained, run: Running, name: str, is_turned: bool) -> _Cut:
     model = trained.model
     reading = fisher_trace(model, trained.part("train", 256), exact=True, diagonal=True)
     weights = {key: p.detach().clone() for key, p in model.named_parameters() if p.dim() > 1}
