@@ -1,17 +1,18 @@
 """The course as claims that run: each statement with its check, its verdict, its picture and its erratum.
 
 `claim.py` has the object, `evidence.py` what a check hands in, `course.py` the rows of the course,
-`chapters/` a folder for each chapter with a file for each row, `site/` the book as pages.
+`chapters/` a folder for each chapter with a file for each row and one for its errata, `site/` the book as
+pages.
 
     import apoint
     outcome = apoint.book.run("E2", scale="quick")
     print(outcome.verdict, [number.value for number in outcome.numbers])
 """
 
-from apoint.book.claim import Claim, Erratum, Exercise, claim, exercise
+from apoint.book.claim import Claim, Erratum, Exercise, cited_erratum, claim, erratum, exercise
 from apoint.book.course import CHAPTERS, ROWS, Row
 from apoint.book.evidence import Evidence, Number
-from apoint.book.library import claims, exercises, run, select
+from apoint.book.library import claims, errata, exercises, run, select
 from apoint.book.outcome import RULINGS, Outcome
 from apoint.book.picture import Field, Panel, Picture, Series
 from apoint.book.running import SCALES, Running
@@ -33,8 +34,11 @@ __all__ = [
     "Row",
     "Running",
     "Series",
+    "cited_erratum",
     "claim",
     "claims",
+    "errata",
+    "erratum",
     "exercise",
     "exercises",
     "run",

@@ -14,6 +14,17 @@ every check with them and ask that it says so: a check that cannot fail decides 
 about a quantity (kinds identity, bound and size), the error is small: a setting `factor`, 1 by default,
 multiplies that quantity, and is planted between 5 and 10 % off. A direction or a shape is planted the other
 way round.
+
+Where the source is wrong, a claim carries an `Erratum`. One that belongs to no claim is an entry of its own,
+with a check of its own, or, for a fact about the world, with a citation:
+
+    @erratum(
+        "I2.1", "Momentum 1", place="weights 1.1", quote="la valeur du momentum …",
+        written=r"$\\gamma\\in[0,1]$", corrected=r"$\\gamma\\in[0,1[$", why="…",
+    )
+    def momentum_one(run: Running) -> Evidence: ...
+
+Its numbers `as_written` must fail and its `numbers` must hold.
 """
 
 from __future__ import annotations
@@ -21,7 +32,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from apoint.book.course import ROWS, Row
@@ -33,6 +44,7 @@ Kind = Literal["identity", "bound", "direction", "size", "shape"]
 KINDS = ("identity", "bound", "direction", "size", "shape")
 Check = Callable[..., Evidence]
 _ID = re.compile(r"([A-K]\d+)[a-z]?")
+_ERRATUM_ID = re.compile(r"([A-K]\d+)(?:[a-z]?|\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,10 @@ class Erratum:
         why: The reason, in a sentence or two.
         quote: The words of the source, in its own French: as short as makes the fault plain.
         place: Where they stand, such as `weights 1.4`.
+        id: `I5.1` for the first entry of row I5; for an erratum of a claim, the claim's id.
+        title: A few words; for an erratum of a claim, the claim's title.
+        check: Finds numbers for both forms; None if the claim has it, or a citation stands in its place.
+        citation: Who says so, where it is a fact about the world.
     """
 
     written: str
@@ -52,10 +68,26 @@ class Erratum:
     why: str = ""
     quote: str = ""
     place: str = ""
+    id: str = ""
+    title: str = ""
+    check: Check | None = None
+    citation: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("written", "corrected", "why"):
+        for name in ("written", "corrected", "why", "title"):
             object.__setattr__(self, name, Text(getattr(self, name)))
+
+    @property
+    def row(self) -> Row:
+        """The row of the course."""
+        found = _ERRATUM_ID.fullmatch(self.id)
+        assert found is not None, f"erratum {self.id!r}: no id such as I5.1"
+        return ROWS[found[1]]
+
+    @property
+    def of_claim(self) -> bool:
+        """Whether it belongs to a claim, whose check decides it."""
+        return "." not in self.id
 
 
 @dataclass(frozen=True)
@@ -92,6 +124,8 @@ class Claim:
     def __post_init__(self) -> None:
         for name in ("title", "statement", "refuted_by", "details"):
             object.__setattr__(self, name, Text(getattr(self, name)))
+        if self.erratum is not None:
+            object.__setattr__(self, "erratum", replace(self.erratum, id=self.id, title=self.title))
 
     @property
     def row(self) -> Row:
@@ -138,6 +172,7 @@ class Exercise:
 
 _claims: dict[str, Claim] = {}
 _exercises: dict[str, Exercise] = {}
+_errata: dict[str, Erratum] = {}
 
 
 def claim(
@@ -204,9 +239,59 @@ def exercise(
     return enter
 
 
-def entered() -> tuple[dict[str, Claim], dict[str, Exercise]]:
+def erratum(
+    id: str,
+    title: Words,
+    *,
+    place: str,
+    quote: str,
+    written: Words,
+    corrected: Words,
+    why: Words = "",
+    citation: str = "",
+) -> Callable[[Check], Check]:
+    """Enter a place where the source is wrong, with the check that shows it; see `Erratum`."""
+    found = Erratum(
+        Text(written), Text(corrected), Text(why), quote, place, id, Text(title), citation=citation
+    )
+
+    def enter(check: Check) -> Check:
+        _enter_erratum(replace(found, check=check))
+        return check
+
+    return enter
+
+
+def cited_erratum(
+    id: str,
+    title: Words,
+    *,
+    place: str,
+    quote: str,
+    written: Words,
+    corrected: Words,
+    citation: str,
+    why: Words = "",
+) -> None:
+    """Enter a place where the source is wrong about the world, with who says so; see `Erratum`."""
+    assert citation, f"erratum {id!r}: a fact about the world needs a citation"
+    _enter_erratum(
+        Erratum(Text(written), Text(corrected), Text(why), quote, place, id, Text(title), citation=citation)
+    )
+
+
+def _enter_erratum(one: Erratum) -> None:
+    assert not one.of_claim, f"erratum {one.id!r}: an entry of its own is numbered, as in I5.1"
+    assert one.row.id in ROWS
+    assert one.quote, f"erratum {one.id!r}: needs the words of the source"
+    assert one.place, f"erratum {one.id!r}: needs the place of those words"
+    assert one.id not in _errata, f"erratum {one.id!r} exists twice"
+    _errata[one.id] = one
+
+
+def entered() -> tuple[dict[str, Claim], dict[str, Exercise], dict[str, Erratum]]:
     """What chapters that were imported have entered."""
-    return _claims, _exercises
+    return _claims, _exercises, _errata
 
 
 def settings_of(check: Callable[..., Any]) -> list[str]:
@@ -214,4 +299,14 @@ def settings_of(check: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(check).parameters if name != "run"]
 
 
-__all__ = ["Claim", "Erratum", "Evidence", "Exercise", "Running", "claim", "exercise"]
+__all__ = [
+    "Claim",
+    "Erratum",
+    "Evidence",
+    "Exercise",
+    "Running",
+    "cited_erratum",
+    "claim",
+    "erratum",
+    "exercise",
+]

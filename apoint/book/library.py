@@ -1,18 +1,19 @@
-"""Finding claims and exercises, and running them."""
+"""Finding claims, exercises and errata, and running them."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from apoint.book.claim import Claim, Exercise, entered
+from apoint.book.claim import Claim, Erratum, Exercise, entered
 from apoint.book.course import CHAPTERS, ROWS
-from apoint.book.evidence import Number
-from apoint.book.outcome import Outcome, outcome
+from apoint.book.evidence import Evidence, Number
+from apoint.book.outcome import Outcome, Ruling, outcome, rule
 from apoint.book.running import Running, Scale
 from apoint.errors import UnknownNameError, UsageError
 
@@ -37,6 +38,13 @@ def exercises() -> dict[str, Exercise]:
     _load_chapters()
     found = entered()[1]
     return {number: found[number] for number in sorted(found, key=lambda n: (_order(found[n].row), n))}
+
+
+def errata() -> dict[str, Erratum]:
+    """All errata by id, those of claims included, in the order of the course."""
+    _load_chapters()
+    found = {id: claim.erratum for id, claim in entered()[0].items() if claim.erratum} | entered()[2]
+    return {id: found[id] for id in sorted(found, key=_order)}
 
 
 def select(names: Iterable[str]) -> list[Claim]:
@@ -113,6 +121,19 @@ def answer(exercise: Exercise, **planted: object) -> Sequence[Number]:
     return exercise.check(**planted)
 
 
-def _order(id: str) -> tuple[str, int, str]:
-    digits = "".join(letter for letter in id if letter.isdigit())
-    return id[0], int(digits), id[1 + len(digits) :]
+def examine(erratum: Erratum) -> tuple[Ruling, Evidence]:
+    """Run the check of an erratum that has its own: the verdict and the numbers.
+
+    An entry is right if the verdict is `holds as corrected`: the printed form fails and the other holds.
+    """
+    assert erratum.check is not None, f"erratum {erratum.id} has no check of its own"
+    evidence = erratum.check(Running(erratum.id))
+    return rule(evidence, has_erratum=True), evidence
+
+
+def _order(id: str) -> tuple[str, int, str, int]:
+    """By chapter, row, claim of the row, and number of the erratum, whose entries come after the claims."""
+    found = re.fullmatch(r"([A-Z])(\d+)([a-z]?)(?:\.(\d+))?", id)
+    assert found is not None, f"{id!r} is no id"
+    letter, row, claim, number = found.groups()
+    return letter, int(row), "~" if number else claim, int(number or 0)

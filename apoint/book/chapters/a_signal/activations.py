@@ -51,6 +51,8 @@ LATER = ("ELU", "CELU, α = 2", "SELU", "softplus", "squareplus", "Swish, β = 2
     seconds={"quick": 0.1, "standard": 0.5},
     planted={"middle": 0.0},
     erratum=Erratum(
+        quote="des fonctions d'activation impaire comme la fonction sigmoid ou tangente hyperbolique",
+        place="notes 1.1.2",
         written="the sigmoid is an odd function, as tanh is",
         corrected=r"$\sigma(x)-\frac12=\frac12\tanh\frac x2$ is odd; $\sigma$ itself has $\sigma(0)=\frac12$",
         why=r"The argument for odd activations does not reach the sigmoid: its outputs have the mean "

@@ -34,6 +34,8 @@ ROUNDING = 1e-9  # relative, of float64 sums of a few dozen terms that may cance
     seconds={"quick": 0.2, "standard": 1},
     planted={"swapped": True},
     erratum=Erratum(
+        quote=r"$\delta_j^l=\sum_{k=1}^{n_l}w_{j,k}^{l+1}\delta_k^{l+1}f'(z_j^l)$",
+        place="notes ex. 1.1, start ex. 1",
         written=r"$\delta^l_j=\sum_{k=1}^{N_l}w^{l+1}_{j,k}\delta^{l+1}_kf'(z^l_j)$ in the exercise, and "
         r"$w^{l+1}_{k,j}$ with the same range of the sum in its solution",
         corrected=r"$\delta^l_j=\sum_{k=1}^{N_{l+1}}w^{l+1}_{k,j}\delta^{l+1}_kf'(z^l_j)$",

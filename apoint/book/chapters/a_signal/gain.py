@@ -41,6 +41,9 @@ OTHERS: dict[str, tuple[Spec, gaussian.Function]] = {
     seconds={"quick": 2.5, "standard": 18},
     planted={"power": 1},
     erratum=Erratum(
+        quote="Pour chaque fonction d'activation est associé une valeur que l'on multiplie à l'expression de "
+        "la variance",
+        place="notes 1.1.2",
         written="the gain of an activation is a number by which the variance of the weights is multiplied",
         corrected=r"the gain multiplies the standard deviation; the variance is multiplied by its square",
         why=r"`torch.nn.init.kaiming_normal_` takes the deviation $g/\sqrt n$ with $g=\sqrt2$ for ReLU, "

@@ -60,6 +60,9 @@ DEEP: dict[str, tuple[str, Spec]] = {
     seconds={"quick": 1, "standard": 10},
     planted={"gamma_factor": 0.5},
     erratum=Erratum(
+        quote=r"Si l'on note $\gamma=\max_{x\in\mathbb{R}}f'(x)$ alors : $|\delta_j^l|\leq\gamma^{L-l+1}$ "
+        r"[…]",
+        place="notes 1.1.1",
         written=r"$|\delta^l_j|\le\gamma^{L-l+1}\left|\sum_kw^{l+1}_{k,j}\left(\cdots\left(\sum_kw^L_{k,j}"
         r"\delta^L_k\right)\cdots\right)\right|$",
         corrected=r"$|\delta^l_j|\le\gamma^{L-l}\sum_k|w^{l+1}_{k,j}|\left(\cdots\left(\sum_k|w^L_{k,j}|\,"

@@ -43,6 +43,9 @@ CASES: dict[str, tuple[str, Function, Spec, float]] = {
     seconds={"quick": 3, "standard": 20},
     planted={"linear": True},
     erratum=Erratum(
+        quote=r"Si f est impaire, alors $\mathbb{E}[x^l]=\mathbb{E}[f(z^{l-1})]=0$ donc "
+        r"$\mathbb{E}[(x_j^l)^2]=\mathbb{V}[z_k^{l-1}]$",
+        place="notes 1.1.2",
         written=r"for odd $f$, $\mathbb{E}[f(z)]=0$ and therefore $\mathbb{E}[f(z)^2]=\mathbb{V}[z]$, so "
         r"that $\mathbb{V}[w]=1/n_{\text{in}}$ keeps the variance of every layer",
         corrected=r"$\mathbb{E}[f(z)]=0$ gives $\mathbb{E}[f(z)^2]=\mathbb{V}[f(z)]$. It equals "

@@ -83,6 +83,8 @@ def errors_of(problem: Problem, lipschitz: float, error: float, points: int) -> 
     seconds={"quick": 1, "standard": 5},
     planted={"power": 1},
     erratum=Erratum(
+        quote=r"$\Phi(t)-\Phi(t+1)>2\eta\varepsilon-\eta^2L^2=\frac{\varepsilon}{L^2}$",
+        place="notes A.3.1, proof of proposition A.3",
         written=r"With $\eta=\varepsilon/L^2$ the squared distance falls by more than "
         r"$2\eta\varepsilon-\eta^2L^2=\varepsilon/L^2$ in each step.",
         corrected=r"It falls by more than $2\eta\varepsilon-\eta^2L^2=\varepsilon^2/L^2$, which is what the "

@@ -41,6 +41,9 @@ def _change(name: str, x: float, share: float) -> tuple[float, float]:
     seconds={"quick": 1, "standard": 3},
     planted={"missing_half": True},
     erratum=Erratum(
+        quote=r"$f(x_{t+1})\leq f(x_t)-\langle\nabla f(x_t),x_{t+1}-x_t\rangle"
+        r"+\frac{\beta}{2}\|x_{t+1}-x_t\|^2$",
+        place="notes A.3.2",
         written=r"$f(x_{t+1})\leq f(x_t)-\langle\nabla f(x_t),x_{t+1}-x_t\rangle"
         r"+\frac{\beta}{2}\|x_{t+1}-x_t\|^2"
         r"\leq f(x_t)-\eta\|\nabla f(x_t)\|^2+\frac{\beta\eta^2}{2}\|\nabla f(x_t)\|^2$; and descent is "
@@ -104,6 +107,9 @@ def _printed_chain() -> tuple[float, float]:
     seconds={"quick": 1, "standard": 3},
     planted={"power": 2},
     erratum=Erratum(
+        quote=r"Alors pour toutes itérations $t\leq T$ avec $T\geq1$, on a : "
+        r"$f(x_t)-f(x^*)\leq\mathcal{O}\left(\frac{1}{T}\right)$",
+        place="notes A.3.2, proposition A.4",
         written=r"For all iterations $t\leq T$: $f(x_t)-f(x^*)\leq\mathcal{O}(1/T)$.",
         corrected=r"$f(x_t)-f(x^*)\leq\mathcal{O}(1/t)$; the bound in $T$ holds for the last of $T$ steps.",
         why=r"At $t=1$ the error of a given function is a fixed number, and no constant over $T$ stays above "

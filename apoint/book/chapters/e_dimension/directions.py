@@ -30,6 +30,10 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     seconds={"quick": 0.5, "standard": 8},
     planted={"divisor": 1.0},
     erratum=Erratum(
+        quote=r"un vecteur construit avec chacune de ses coordonnées sélectionnées aléatoirement entre "
+        r"$-1$ et "
+        r"$1$. Puis on normalise le vecteur x",
+        place="notes C.2, proof of lemma C.1",
         written=r"A point of the sphere is drawn by choosing each coordinate between $-1$ and $1$ and "
         "normalising.",
         corrected=r"By drawing each coordinate from a Gaussian and normalising.",

@@ -30,6 +30,8 @@ NORMS = ((1.0, "1"), (2.0, "2"), (math.inf, "∞"))
     seconds={"quick": 0.3, "standard": 5},
     planted={"power_of_gamma": -1},
     erratum=Erratum(
+        quote=r"Avec $\|u\|_p$ la norme p définie comme $\|u\|_p^p=\sum_{i=1}^nx_i^p$",
+        place="notes C.1",
         written=r"$\|u\|_p^p=\sum_i x_i^p$, and the ball is the set where $\sum_i x_i^p\le R^p$.",
         corrected=r"$\|u\|_p^p=\sum_i|x_i|^p$.",
         why=r"For odd $p$ a negative coordinate would be subtracted: $x^3+y^3\le1$ holds on a half plane, "

@@ -36,6 +36,9 @@ RULES: dict[str, Any] = {"metric": "test_loss", "looks": (8, 16), "max_pairs": 1
     seconds={"quick": 20, "standard": 120},
     planted={"own_length": 5.0},
     erratum=Erratum(
+        quote="un cycle durant une époque (la totalité de l'entraînement d'un LLM) et réduisant de 10% la "
+        "valeur maximale semble optimal",
+        place="llm 1.2",
         written="The best cosine lasts as long as training and reduces the maximum by 10 %.",
         corrected="It decays by a factor of 10, to a tenth of the maximum.",
         why="Hoffmann et al. set the length of the cosine to match a learning rate that decays 10×. A cosine "

@@ -31,6 +31,11 @@ from apoint.theory import stochastic
     seconds={"quick": 1, "standard": 5},
     planted={"noise_share": 0.0},
     erratum=Erratum(
+        quote=r"$\mathbb{E}\left[\|\nabla\ell_{i_t}(\theta_t)\|^2\right]\leq\sigma^2+\|\mathcal{L}(\theta)\|^2$"
+        r" […] "
+        r"$\mathbb{E}[\mathcal{L}(\theta_{t+1})]\leq\mathcal{L}(\theta_t)+\eta_t\langle"
+        r"\nabla\mathcal{L}(\theta_t),\mathbb{E}[\nabla\ell_{i_t}(\theta_t)]\rangle$ […]",
+        place="llm 1.1",
         written=r"$\mathbb{E}\|\nabla\ell_i(\theta)\|^2\leq\sigma^2+\|\mathcal{L}(\theta)\|^2$, and the "
         r"expected loss is at most "
         r"$\mathcal{L}(\theta)+\eta\langle\nabla\mathcal{L},\mathbb{E}[\nabla\ell_i]\rangle+"

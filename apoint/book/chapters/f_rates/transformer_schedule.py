@@ -36,6 +36,8 @@ def published(t: np.ndarray, power: float = 1.5) -> np.ndarray:
     seconds={"quick": 1, "standard": 2},
     planted={"power": 1.25},
     erratum=Erratum(
+        quote="Époques de warmup = 4000",
+        place="llm 1.2",
         written=r"$t$ is the epoch, with 4000 epochs of warm-up.",
         corrected=r"$t$ is the step, with 4000 steps of warm-up.",
         why="The paper trains for 100,000 steps on 4.5 million sentence pairs with 25,000 tokens in a batch: "

@@ -102,6 +102,9 @@ def _followed(network: nn.Sequential) -> int:
     seconds={"quick": 1, "standard": 3},
     planted={"gauge": 0},
     erratum=Erratum(
+        quote="il suffit d'en placer plus de petite taille pour réduire la taille du modèle sans changer la "
+        "capacité de représentation",
+        place="llm 3",
         written=r"It is enough to have more filters of a small size to make the model smaller without "
         r"changing what it can represent.",
         corrected=r"The field stays the same; of linear maps fewer are left: $17C^2$ dimensions of $25C^2$.",

@@ -41,6 +41,8 @@ def step_sizes(gradients: np.ndarray) -> np.ndarray:
     seconds={"quick": 2, "standard": 20},
     planted={"sparse_is_worst": True},
     erratum=Erratum(
+        quote=r"ainsi $|\Delta_t|\lesssim\eta$",
+        place="weights 1.4",
         written=r"$|\Delta_t|\lesssim\eta$, from Jensen's inequality for the moments that $\hat m_t$ and "
         r"$\hat v_t$ "
         r"estimate.",

@@ -33,6 +33,9 @@ BETA1, BETA2 = 0.9, 0.999
     seconds={"quick": 0.5, "standard": 4},
     planted={"extra_steps": 1},
     erratum=Erratum(
+        quote=r"Adam : combiner AdaGrad et RMSProp […] "
+        r"$v_t=\beta_2v_{t-1}+(1-\beta_2)\mathcal{L}(\theta_t)^2$",
+        place="weights 1.4",
         written=r"Adam combines AdaGrad and RMSProp; "
         r"$v_t=(1-\beta_2)\sum_i\beta_2^{t-i}\mathcal{L}(\theta_i)^2$, an "
         r"estimator of $\mathbb{E}[\mathcal{L}(\theta_t)^2]$, and $m_t$ one of "

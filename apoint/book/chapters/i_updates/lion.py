@@ -43,6 +43,8 @@ def by_hand(steps: int, late: int = 0) -> np.ndarray:
     seconds={"quick": 0.2},
     planted={"late": 1},
     erratum=Erratum(
+        quote=r"$\theta_{t+1}=\theta_t-\eta_t(\text{sign}(c_t)+\lambda\theta_t)$",
+        place="weights annex",
         written=r"$\theta_{t+1}=\theta_t-\eta_t(\operatorname{sign}(c_t)+\lambda\theta_t)$.",
         corrected=r"$\theta_{t+1}=\theta_t-\eta_t(\operatorname{sign}(c_{t+1})+\lambda\theta_t)$.",
         why=r"With $c_t$ the first step has no blend to take a sign of, and every later one comes a step "

@@ -59,6 +59,8 @@ def _errors(powers: Sequence[int], points: np.ndarray) -> list[float]:
     seconds={"quick": 1, "standard": 6},
     planted={"for_each_digit": 2},
     erratum=Erratum(
+        quote=r"$m(p)=\sum_{i=1}^n(7\lceil\log_2(r_i)\rceil+4)$",
+        place="theory 3, theorem 2",
         written=r"$m(p)=\sum_i(7\lceil\log_2 r_i\rceil+4)$ neurons are the fewest that compute a monomial.",
         corrected=r"$m(p)\le\sum_i(7\lceil\log_2 r_i\rceil+4)-2$: the sum suffices and is never needed.",
         why=r"$x^2$ has one layer of $r+1=3$ neurons, by the first half of the same theorem, and the sum "
