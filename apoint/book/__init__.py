@@ -14,7 +14,7 @@ from apoint.book.course import CHAPTERS, ROWS, Row
 from apoint.book.evidence import Evidence, Number
 from apoint.book.library import claims, errata, exercises, run, select
 from apoint.book.outcome import RULINGS, Outcome
-from apoint.book.picture import Field, Panel, Picture, Series
+from apoint.book.picture import Arrow, Box, Diagram, Field, Panel, Picture, Series
 from apoint.book.running import SCALES, Running
 
 __all__ = [
@@ -22,7 +22,10 @@ __all__ = [
     "ROWS",
     "RULINGS",
     "SCALES",
+    "Arrow",
+    "Box",
     "Claim",
+    "Diagram",
     "Erratum",
     "Evidence",
     "Exercise",

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from apoint.book import prose
+from apoint.book.diagrams import draw_diagram
 from apoint.book.folders import make_folder
-from apoint.book.picture import Field, Panel, Picture, Series
+from apoint.book.picture import Diagram, Field, Panel, Picture, Series
 from apoint.report.figures.canvas import NORMAL, SMALL, WIDTH, Drawing, label_ticks, sheet
 from apoint.report.markup import element, raw
 from apoint.report.palette import SERIES_ROLES, light
@@ -36,6 +37,7 @@ _TITLE_LETTERS, _LABEL_LETTERS = 50, 38
 _LEGEND_ROW = 18.0
 _NAME_LETTERS, _NAME_ANGLE, _LETTER = 26, 38.0, 6.3  # of names on the level axis, and how wide a letter is
 _MARKERS = "os^Dv<P"
+_LARGER = {"^": 1.35, "v": 1.35, "<": 1.35, "P": 1.2, "D": 0.95}  # or these look smaller than a circle does
 _DASHES: tuple[Any, ...] = ((0, (5, 2)), (0, (1.3, 1.6)), (0, (7, 2, 1.5, 2)), (0, (3, 1.2)))
 _MOST_MARKERS = 9  # along a line
 _LEVELS = 9
@@ -60,7 +62,7 @@ class Look:
     dash: Any
 
 
-def panel_svg(panel: Panel, name: str) -> str:
+def panel_svg(panel: Panel | Diagram, name: str) -> str:
     """One panel as SVG for a page, its colours by variables.
 
     Args:
@@ -71,8 +73,10 @@ def panel_svg(panel: Panel, name: str) -> str:
         return drawing.svg(description(panel))
 
 
-def description(panel: Panel) -> str:
+def description(panel: Panel | Diagram) -> str:
     """A panel in a sentence, for those who do not see it."""
+    if isinstance(panel, Diagram):
+        return f"{prose.plain(panel.title)}. {prose.plain(panel.description)}"
     names = [prose.plain(series.label) for series in panel.series if series.label]
     shown = f": {', '.join(names)}" if names else ""
     return f"{prose.plain(panel.title)}. {prose.plain(panel.y)} against {prose.plain(panel.x)}{shown}."
@@ -146,7 +150,7 @@ def _viewed_height(svg: str) -> float:
     return float(svg.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()[1])
 
 
-def _png(panel: Panel) -> Any:
+def _png(panel: Panel | Diagram) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -162,7 +166,11 @@ def _png(panel: Panel) -> Any:
 
 
 @contextmanager
-def _drawn(panel: Panel, name: str) -> Iterator[Drawing]:
+def _drawn(panel: Panel | Diagram, name: str) -> Iterator[Drawing]:
+    if isinstance(panel, Diagram):
+        with draw_diagram(panel, name) as drawing:
+            yield drawing
+        return
     title = textwrap.fill(prose.plain(panel.title), _TITLE_LETTERS)
     columns, rows = _legend_shape(panel)
     lines = title.count("\n") + 1
@@ -229,19 +237,41 @@ def _draw(
         _draw_spread(drawing, series, look, x, y, np.maximum(series.low, floor), np.asarray(series.high))
     (line,) = axes.plot(x, y, **_line_style(panel, series, look))
     drawing.mark(line, "mark series", tip)
+    if series.style == "arrow":
+        _draw_heads(axes, x, y, look.colour)
+
+
+def _draw_heads(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
+    """A head at the end of a line, and before every gap in it."""
+    known = np.isfinite(x + y)
+    ends = [
+        place
+        for place in range(1, len(x))
+        if known[place - 1] and known[place] and not known[place + 1 : place + 2].any()
+    ]
+    for end in ends:
+        way = {
+            "arrowstyle": "-|>",
+            "color": colour,
+            "linewidth": 2.0,
+            "mutation_scale": 13,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
+        axes.annotate("", (x[end], y[end]), (x[end - 1], y[end - 1]), arrowprops=way, zorder=4)
 
 
 def _line_style(panel: Panel, series: Series, look: Look) -> dict[str, Any]:
     style: dict[str, Any] = {
         "color": look.colour,
         "linewidth": 2.0,
-        "markersize": 5.5,
+        "markersize": 5.5 * _LARGER.get(look.marker, 1.0),
         "markeredgecolor": light("paper"),
         "markeredgewidth": 0.8,
         "zorder": 3,
     }
     if series.style == "points":
-        return {**style, "linestyle": "none", "marker": look.marker, "zorder": 4} | _size(panel, series)
+        return {**style, "linestyle": "none", "marker": look.marker, "zorder": 4} | _size(panel, series, look)
     if series.style == "dashed":
         return {**style, "linestyle": look.dash}
     if series.style == "steps":
@@ -253,13 +283,15 @@ def _line_style(panel: Panel, series: Series, look: Look) -> dict[str, Any]:
     return style
 
 
-def _size(panel: Panel, series: Series) -> dict[str, Any]:
+def _size(panel: Panel, series: Series, look: Look) -> dict[str, Any]:
     """Points of later series are smaller, so that all at one place are seen; those of a cloud are small."""
+    larger = _LARGER.get(look.marker, 1.0)
     if len(series.x) > 80:
-        return {"markersize": 3.2, "markeredgewidth": 0.3}
+        return {"markersize": 3.2 * larger, "markeredgewidth": 0.3}
     named = [one for one in panel.series if one.style == "points" and one.label]
     before = named.index(series) if series in named else 0
-    return {"markersize": max(4.5, 5.5 + 1.5 * (len(named) - 1) - 2 * before) if len(named) > 1 else 6.0}
+    size = max(4.5, 5.5 + 1.5 * (len(named) - 1) - 2 * before) if len(named) > 1 else 6.0
+    return {"markersize": size * larger}
 
 
 def _draw_spread(

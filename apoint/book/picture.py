@@ -1,4 +1,4 @@
-"""Pictures as plain values: panels of series with labelled axes, kept in records and drawn from them."""
+"""Pictures as plain values, kept in records and drawn from them: panels of series, and diagrams of boxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Style = Literal["line", "dashed", "points", "bars", "area", "steps"]
+Style = Literal["line", "dashed", "points", "bars", "area", "steps", "arrow"]
+Shape = Literal["box", "circle", "dot", "text", "frame"]
+Line = Literal["arrow", "line", "dashed"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Series:
         y: Heights; NaN leaves a gap.
         low: The lower end of the uncertainty of each, if there is one.
         high: The upper end.
-        style: How it is drawn; an area is the polygon through its points.
+        style: How it is drawn. An area is the polygon through its points; an arrow is a line with a head
+            at its end, and at every end if gaps divide it.
     """
 
     label: str
@@ -88,17 +91,91 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Box:
+    """One box of a diagram.
+
+    Attributes:
+        name: How arrows refer to it; unique in the diagram.
+        x: The column of its centre, counted from the left; fractions are fine.
+        y: The row of its centre, counted from the bottom.
+        text: What stands in it, one line after the other; the name if not given.
+        shape: A `box`, a `circle`, a `dot` where lines branch, `text` without an outline, or a dashed
+            `frame` around other boxes with its text at the top.
+        width: In columns; 0 for as wide as the text.
+        height: In rows; 0 for as high as the text.
+        colour: 0 for grey, 1 to 7 for the colours of series.
+    """
+
+    name: str
+    x: float
+    y: float
+    text: str | None = None
+    shape: Shape = "box"
+    width: float = 0.0
+    height: float = 0.0
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """One arrow of a diagram.
+
+    Attributes:
+        start: The name of the box it leaves.
+        end: The name of the box it points to.
+        text: What is written beside it.
+        via: Corners on its way, as columns and rows.
+        style: With a head (`arrow`), without (`line`), or with one and `dashed`.
+        colour: 0 for grey, 1 to 7 for the colours of series.
+    """
+
+    start: str
+    end: str
+    text: str = ""
+    via: Sequence[tuple[float, float]] = ()
+    style: Line = "arrow"
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """Boxes and arrows, in the place of a panel.
+
+    Columns are as wide as the page allows, rows always as high; boxes fit their text. Frames are drawn
+    first, then arrows, then the other boxes.
+
+    Attributes:
+        title: What it shows.
+        description: The same in a few sentences, for those who do not see it.
+        boxes: With unique names.
+        arrows: Between boxes.
+    """
+
+    title: str
+    description: str
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow] = ()
+
+    def __post_init__(self) -> None:
+        names = [box.name for box in self.boxes]
+        assert len(set(names)) == len(names), f"{self.title}: two boxes have the same name"
+        for arrow in self.arrows:
+            missing = {arrow.start, arrow.end} - set(names)
+            assert not missing, f"{self.title}: an arrow to a box that is not there, {missing}"
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure of one or more panels.
 
     Attributes:
         caption: What is seen, with the uncertainty that is drawn, in a sentence or two.
-        panels: From left to right.
+        panels: From left to right; diagrams may be among them.
         figure: The figure of the course that it redraws, such as `notes fig. C.2`; empty if none.
     """
 
     caption: str
-    panels: Sequence[Panel] = field(default_factory=tuple)
+    panels: Sequence[Panel | Diagram] = field(default_factory=tuple)
     figure: str = ""
 
     def to_plain(self) -> dict[str, Any]:
@@ -109,7 +186,8 @@ class Picture:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Picture:
         """Back from `to_plain`."""
-        return cls(plain["caption"], [_panel(panel) for panel in plain["panels"]], plain["figure"])
+        panels = [_diagram(panel) if "boxes" in panel else _panel(panel) for panel in plain["panels"]]
+        return cls(plain["caption"], panels, plain["figure"])
 
 
 def _panel(plain: dict[str, Any]) -> Panel:
@@ -122,6 +200,12 @@ def _panel(plain: dict[str, Any]) -> Panel:
             "field": Field(**{**field_, "z": [_numbers(row) for row in field_["z"]]}) if field_ else None,
         }
     )
+
+
+def _diagram(plain: dict[str, Any]) -> Diagram:
+    boxes = [Box(**box) for box in plain["boxes"]]
+    arrows = [Arrow(**{**arrow, "via": [(x, y) for x, y in arrow["via"]]}) for arrow in plain["arrows"]]
+    return Diagram(plain["title"], plain["description"], boxes, arrows)
 
 
 def _numbers(value: Any) -> Any:

@@ -4,10 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from apoint.book import Claim, Erratum, Evidence, Exercise, Field, Number, Outcome, Panel, Picture, Series
+from apoint.book import (
+    Arrow,
+    Box,
+    Claim,
+    Diagram,
+    Erratum,
+    Evidence,
+    Exercise,
+    Field,
+    Number,
+    Outcome,
+    Panel,
+    Picture,
+    Series,
+)
 from apoint.book.site.shelf import Shelf
 
 HARM = "<script>window.hacked=1</script><img src=x onerror=alert(1)>&\"'"
+BLOCK = Diagram(
+    "A residual block",
+    "The input passes a convolution, and beside it, and both are added.",
+    [
+        Box("x", 0, 0, "$x_{l-1}$", shape="text"),
+        Box("branch", 0, 0.8, shape="dot"),
+        Box("frame", 0, 1.5, "block", shape="frame", width=1.6, height=1.6),
+        Box("convolution", 0, 1.6, "convolution\n3×3", colour=1),
+        Box("+", 0, 3, shape="circle", colour=3),
+    ],
+    [
+        Arrow("x", "branch"),
+        Arrow("branch", "convolution"),
+        Arrow("convolution", "+", "$f(x)$", style="dashed"),
+        Arrow("branch", "+", "identity", [(1.2, 0.8), (1.2, 3)], colour=4),
+    ],
+)
 VERSIONS = {"apoint": "0.1.0", "torch": "2.13.0"}
 
 
@@ -80,7 +111,7 @@ def pictures() -> list[Picture]:
             ],
             "notes fig. C.2",
         ),
-        Picture("", [Panel("Bars", "depth (layers)", "share", bars), Panel(HARM, HARM, HARM, others)]),
+        Picture("", [Panel("Bars", "depth (layers)", "share", bars), Panel(HARM, HARM, HARM, others), BLOCK]),
     ]  # fmt: skip
 
 

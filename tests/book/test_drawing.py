@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from apoint.book import Field, Panel, Picture, Series, drawing
+from apoint.book import Arrow, Box, Diagram, Field, Panel, Picture, Series, diagrams, drawing
 from apoint.report.palette import ROLES, SERIES_ROLES
-from tests.book.sample_book import HARM, pictures
+from tests.book.sample_book import BLOCK, HARM, pictures
 from tests.report.test_words import contrast
 
-STYLES = ["line", "dashed", "points", "bars", "area", "steps"]
+STYLES = ["line", "dashed", "points", "bars", "area", "steps", "arrow"]
 
 
 def texts(svg: str) -> list[str]:
@@ -98,7 +98,10 @@ def test_a_series_without_a_name_looks_as_the_one_before_it() -> None:
 
 def test_points_at_one_place_are_all_seen() -> None:
     both = panel(Series("a", [0], [0], style="points"), Series("b", [0], [0], style="points"))
-    first, second = (drawing._size(both, one)["markersize"] for one in both.series)
+    looks = drawing._looks(both.series)
+    first, second = (
+        drawing._size(both, one, look)["markersize"] for one, look in zip(both.series, looks, strict=True)
+    )
     assert first > second + 1
 
 
@@ -199,3 +202,71 @@ def test_places_may_have_names() -> None:
     assert drawing._viewed_height(svg) > drawing._viewed_height(plain) + 60  # there is room for them
     kept = Picture.from_plain(Picture("caption", [named]).to_plain())
     assert drawing.panel_svg(kept.panels[0], "p") == svg
+
+
+def test_an_arrow_has_a_head_before_every_gap() -> None:
+    def paths(style: str) -> int:
+        two = Series("", [0, 1, math.nan, 1, 2], [0, 1, math.nan, 0, 1], style=style)  # type: ignore[arg-type]
+        return drawing.panel_svg(panel(two), "p").count("<path")
+
+    assert paths("arrow") - paths("line") == 4  # a shaft and a head for each of two
+
+
+# -- diagrams -------------------------------------------------------------------------------------------
+
+
+def test_a_diagram_shows_its_boxes_and_arrows() -> None:
+    svg = drawing.panel_svg(BLOCK, "p")
+    assert {"A residual block", "xₗ₋₁", "convolution", "3×3", "+", "f(x)", "identity", "block"} <= set(
+        texts(svg)
+    )
+    assert svg.count('class="arrow"') == len(BLOCK.arrows)
+    assert svg.count('class="box"') == 2
+    assert svg.count('class="frame"') == 1
+    allowed = {f"var(--{role},{colours[0]})" for role, colours in ROLES.items()}
+    assert set(re.findall(r"(?:fill|stroke):(var\([^)]*\)|#\w+)", svg)) <= allowed
+    said = "A residual block. The input passes a convolution, and beside it, and both are added."
+    assert f'aria-label="{said}"' in svg
+
+
+def test_a_diagram_is_kept_in_records_and_drawn_from_them(tmp_path: Path) -> None:
+    mixed = Picture("caption", [BLOCK, panel(Series("", [0, 1], [0, 1]))])
+    kept = Picture.from_plain(mixed.to_plain())
+    assert drawing.picture_svg(kept) == drawing.picture_svg(mixed)
+    files = drawing.save([kept], tmp_path / "new", "C6")
+    assert Image.open(io.BytesIO(files[1].read_bytes())).width > 2 * 410 * 200 / 72
+
+
+def test_a_diagram_fits_its_sheet_and_arrows_end_at_edges() -> None:
+    """Whatever the number of columns; boxes keep the size of their text, and stay apart."""
+    for columns in (1, 2, 5, 9):
+        boxes = [Box(f"b{place}", place, 0) for place in range(columns)]
+        wide = Diagram("", "", [*boxes, Box("last, with a long text", columns, 2)])
+        placed, _, tall = diagrams._layout(wide)
+        for one in placed.values():
+            assert one.x - one.width / 2 >= 0
+            assert one.x + one.width / 2 <= 410
+            assert 0 <= one.y - one.height / 2 < one.y + one.height / 2 <= tall
+        assert placed["b0"].width < 60
+    placed, _, _ = diagrams._layout(BLOCK)
+    circle, box = placed["+"], placed["convolution"]
+    assert diagrams._edge(circle, (circle.x + 100, circle.y)) == (circle.x + circle.width / 2, circle.y)
+    assert diagrams._edge(box, (box.x, box.y + 100)) == (box.x, box.y + box.height / 2)
+    slanted = diagrams._edge(box, (box.x + 1000, box.y + 1))
+    assert slanted[0] == pytest.approx(box.x + box.width / 2)
+
+
+def test_a_diagram_refuses_what_it_cannot_draw() -> None:
+    with pytest.raises(AssertionError, match="same name"):
+        Diagram("title", "", [Box("a", 0, 0), Box("a", 1, 0)])
+    with pytest.raises(AssertionError, match="not there"):
+        Diagram("title", "", [Box("a", 0, 0)], [Arrow("a", "b")])
+
+
+def test_texts_of_a_diagram_are_text_and_nothing_else() -> None:
+    svg = drawing.panel_svg(
+        Diagram(HARM, HARM, [Box(HARM, 0, 0), Box("b", 1, 0)], [Arrow(HARM, "b", HARM)]), "p"
+    )
+    assert "<script" not in svg
+    assert "<img" not in svg
+    ElementTree.fromstring(svg)

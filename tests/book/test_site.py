@@ -95,7 +95,7 @@ def test_a_claim_stands_there_with_all_that_belongs_to_it(made: dict[str, str]) 
     page = made["e.html"]
     first = page.split('id="E1"')[1].split('id="E1b"')[0]
     assert "✎ holds as corrected" in page
-    assert first.count("<svg") == 4
+    assert first.count("<svg") == 5
     assert "As written" in first
     assert "As corrected" in first
     assert "A factor" in first
@@ -169,7 +169,7 @@ def test_records_become_pages(tmp_path: Path) -> None:
     files = write(Shelf(shelf.claims, shelf.exercises, found), tmp_path / "site")
     assert files[0] == tmp_path / "site" / "index.html"
     assert all(file.exists() for file in files)
-    assert (tmp_path / "site" / "e.html").read_text().count("<svg") == 4
+    assert (tmp_path / "site" / "e.html").read_text().count("<svg") == 5
 
 
 def test_the_largest_scale_counts(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_figures_are_there_and_can_be_read(open_page: Open, site: Path, width: i
     page = open_page(width=width).go(site / "e.html")
     boxes = page.evaluate("""[...document.querySelectorAll('figure svg')].map(each => {
       const box = each.getBoundingClientRect(); return [box.width, box.height]; })""")
-    assert len(boxes) == 4
-    assert all(box[0] > 300 and box[1] > 200 for box in boxes)
+    assert len(boxes) == 5
+    assert all(box[0] > 300 and box[1] > 150 for box in boxes)
     sizes = page.evaluate("""[...document.querySelectorAll('figure svg text')].map(each => {
       const figure = each.ownerSVGElement;
       const scale = figure.getBoundingClientRect().width / figure.viewBox.baseVal.width;
@@ -139,3 +139,14 @@ def test_in_print_answers_stay_hidden(open_page: Open, site: Path) -> None:
     assert not page.locator("nav.top").is_visible()
     assert page.locator("#E2 .code").is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == rgb(ROLES["paper"][0])
+
+
+@pytest.mark.parametrize(("width", "rows"), [(1280, 1), (400, 3)])
+def test_three_panels_stand_in_one_row_where_there_is_room(
+    open_page: Open, site: Path, width: int, rows: int
+) -> None:
+    page = open_page(width=width).go(site / "e.html")
+    tops = page.evaluate("""[...document.querySelectorAll('.panels')].filter(one => one.children.length == 3)
+      .map(one => new Set([...one.children].map(each => each.getBoundingClientRect().top)).size)""")
+    assert tops
+    assert set(tops) == {rows}

@@ -59,6 +59,10 @@ annotation{display:none}
 .pictures{margin:1.2em 0}
 .panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:1.4em 2em;
  align-items:start}
+@media screen and (min-width:1200px){
+ .panels:has(>svg:nth-child(3):last-child){grid-template-columns:repeat(3,minmax(0,1fr));gap:1.4em 1.8em;
+  --wide:min(100vw - 60px,1260px);width:var(--wide);margin-left:calc((100% - var(--wide))/2)}
+}
 .evidence{overflow-wrap:normal}
 .evidence td:nth-child(2),.evidence th:nth-child(2){white-space:nowrap}
 .evidence td:last-child{font-weight:700;text-align:center}
