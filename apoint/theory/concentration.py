@@ -170,3 +170,43 @@ def _check_dimension(who: str, dimension: int, least: int) -> None:
         raise UsageError(
             f"{who}: a dimension must be a whole number from {least} to {MOST_DIMENSIONS}, got {dimension}"
         )
+
+
+def nearest_mean_accuracy(dimension: int, distance: float, examples: int = 1) -> float:
+    """How often the nearer of two class means is the right one, exactly.
+
+    Two classes are Gaussian with the identity as covariance, their centres ±μ apart by 2δ = ‖2μ‖, however
+    many of the n coordinates differ. Each centre is estimated by the mean of m examples. With m = 1 this is
+    the nearest neighbour among one example a class. The difference of the two squared distances is a product
+    u·s of independent Gaussian vectors, and so that of two independent non-central χ² of n degrees of
+    freedom, of parameters λ± = δ²·(√(2m) ± 1/√(1 + 1/(2m)))²/2. The accuracy is the chance that the first
+    is the larger one, a sum over two Poisson laws of incomplete beta functions.
+
+    Args:
+        dimension: n, from 1 on.
+        distance: δ, half the distance of the centres, in standard deviations.
+        examples: m of each class, from 1 on.
+    """
+    _check_dimension("nearest_mean_accuracy", dimension, 1)
+    if not (math.isfinite(distance) and distance >= 0):
+        raise UsageError(f"nearest_mean_accuracy: distance must be at least 0, got {distance:g}")
+    if isinstance(examples, bool) or not (int(examples) == examples and examples >= 1):
+        raise UsageError(f"nearest_mean_accuracy: examples must be a whole number from 1 on, got {examples}")
+    if (size := distance**2 * examples) > 1e4:  # the sums would be too long
+        raise UsageError(f"nearest_mean_accuracy: distance² times examples exceeds 10⁴, got {size:g}")
+    near, far = math.sqrt(2 * examples), 1 / math.sqrt(1 + 1 / (2 * examples))
+    first, first_weights = _poisson((distance * (near + far)) ** 2 / 4)
+    second, second_weights = _poisson((distance * (near - far)) ** 2 / 4)
+    chances = betainc(dimension / 2 + second[:, None], dimension / 2 + first[None], 0.5)
+    return float(second_weights @ chances @ first_weights)
+
+
+def _poisson(mean: float) -> tuple[np.ndarray, np.ndarray]:
+    """The places and probabilities of a Poisson law, but for tails of 1e-16 or so."""
+    reach = 9 * math.sqrt(mean) + 40
+    places = np.arange(max(0, math.floor(mean - reach)), math.ceil(mean + reach) + 1, dtype=np.float64)
+    logs = (
+        places * math.log(mean) - mean - gammaln(places + 1) if mean > 0 else np.where(places, -np.inf, 0.0)
+    )
+    weights = np.exp(logs)
+    return places, weights / weights.sum()

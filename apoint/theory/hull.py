@@ -6,7 +6,8 @@ inside it is interpolated, one outside is extrapolated.
 References: Balestriero, Pesenti and LeCun (2021), Learning in high dimension always amounts to
 extrapolation, arXiv 2110.09485; Affentranger and Schneider (1992), Random projections of regular simplices,
 Discrete Comput. Geom. 7; Kabluchko and Zaporozhets (2020), Absorption probabilities for Gaussian polytopes
-and regular spherical simplices, Adv. Appl. Probab. 52.
+and regular spherical simplices, Adv. Appl. Probab. 52; Wendel (1962), A problem in geometric probability,
+Math. Scand. 11.
 """
 
 from __future__ import annotations
@@ -153,6 +154,25 @@ def probability_inside(count: int, dimension: int) -> float:
         log_angle = math.log(simplex_vertex_angle(corners))
         corner += 2 * math.exp(ways + log_angle + _log_outer_angle(corners, total))
     return min(max(1 - corner, 0.0), 1.0)
+
+
+def probability_around(count: int, dimension: int) -> float:
+    """The probability that the hull of N random points contains the origin, by Wendel's formula.
+
+    It is 1 − 2^(−(N−1))·Σ_(k<d) C(N−1, k), for every law that is symmetric (x and −x are equally likely) and
+    puts any d of its points in general position; lengths and correlations do not matter. It is the
+    probability of at least d heads in N − 1 tosses of a fair coin, and so exactly one half at N = 2d.
+
+    Args:
+        count: N, from 1 on.
+        dimension: d, from 1 on.
+    """
+    for name, value in (("count", count), ("dimension", dimension)):
+        if isinstance(value, bool) or not (int(value) == value and value >= 1):
+            raise UsageError(f"probability_around: {name} must be a whole number from 1 on, got {value}")
+    if count <= dimension:
+        return 0.0  # all lie on one side of a plane through the origin
+    return float(scipy.special.betainc(dimension, count - dimension, 0.5))
 
 
 def half_inside_count(dimension: int, share: float = 0.5) -> int:

@@ -139,3 +139,35 @@ def test_bad_input_is_told_the_rule(call: object, sentence: str) -> None:
     assert callable(call)
     with pytest.raises(UsageError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize(("dimension", "distance", "examples"), [(1, 1.0, 1), (5, 1.5, 1), (20, 2.0, 4)])
+def test_nearest_mean_by_drawing(dimension: int, distance: float, examples: int) -> None:
+    random, trials = np.random.default_rng(3), 50_000
+    centre = np.full(dimension, distance / math.sqrt(dimension))  # which coordinates differ does not matter
+    own = centre + random.standard_normal((trials, dimension)) / math.sqrt(examples)
+    other = -centre + random.standard_normal((trials, dimension)) / math.sqrt(examples)
+    query = centre + random.standard_normal((trials, dimension))
+    share = (((query - own) ** 2).sum(1) < ((query - other) ** 2).sum(1)).mean()
+    expected = concentration.nearest_mean_accuracy(dimension, distance, examples)
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / trials)
+
+
+def test_nearest_mean_in_known_cases() -> None:
+    """Without a difference it is a guess; with exact means, the best rule there is; on a line, by hand."""
+    assert concentration.nearest_mean_accuracy(7, 0.0) == pytest.approx(0.5, abs=1e-12)
+    best = 0.5 * math.erfc(-1.3 / math.sqrt(2))
+    assert concentration.nearest_mean_accuracy(3, 1.3, 800) == pytest.approx(best, abs=1e-3)
+    # On a line u·s > 0 means equal signs: u ~ N(δ, 3/2) and s ~ N(2δ, 2) are independent.
+    u, s = (0.5 * math.erfc(-mean / math.sqrt(2 * variance)) for mean, variance in ((0.8, 1.5), (1.6, 2.0)))
+    assert concentration.nearest_mean_accuracy(1, 0.8) == pytest.approx(u * s + (1 - u) * (1 - s), rel=1e-12)
+    falling = [concentration.nearest_mean_accuracy(n, 2.0) for n in (1, 10, 100, 1000, 10_000)]
+    assert falling == sorted(falling, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("distance", "examples"), [(-1.0, 1), (math.inf, 1), (1.0, 0), (1.0, True), (2.0, 10**6)]
+)
+def test_nearest_mean_refuses(distance: float, examples: int) -> None:
+    with pytest.raises(UsageError, match="nearest_mean_accuracy"):
+        concentration.nearest_mean_accuracy(3, distance, examples)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, Delaunay
 
 from apoint.errors import UsageError
@@ -128,6 +130,34 @@ def test_in_a_hundred_dimensions_a_million_points_hold_none() -> None:
     assert chances[-1] > 0.5
 
 
+@pytest.mark.parametrize(("dimension", "count"), [(1, 5), (2, 3), (2, 6), (3, 6), (4, 7)])
+def test_signs_that_surround_the_origin_are_counted(dimension: int, count: int) -> None:
+    """Of all 2^N choices of signs of any N vectors in general position, the same number surrounds it."""
+    for seed in range(2):
+        points = np.random.default_rng(seed).standard_cauchy((count, dimension))
+        around = sum(
+            _surrounded(points * np.array(signs)[:, None])
+            for signs in itertools.product((1, -1), repeat=count)
+        )
+        assert around / 2**count == pytest.approx(hull.probability_around(count, dimension), rel=1e-12)
+
+
+def _surrounded(points: np.ndarray) -> bool:
+    """No half space holds all points: no w has w·x ≥ 1 for all of them."""
+    bounds = [(None, None)] * points.shape[1]
+    found = linprog(np.zeros(points.shape[1]), A_ub=-points, b_ub=-np.ones(len(points)), bounds=bounds)
+    return bool(found.status == 2)
+
+
+def test_the_origin_is_surrounded_half_the_time_by_twice_as_many_points() -> None:
+    for dimension in (1, 2, 10, 1000, 10**6):
+        assert hull.probability_around(2 * dimension, dimension) == pytest.approx(0.5, rel=1e-9)
+    exact = 1 - Fraction(sum(math.comb(59, k) for k in range(20)), 2**59)
+    assert hull.probability_around(60, 20) == pytest.approx(float(exact), rel=1e-12)
+    assert hull.probability_around(20, 20) == 0
+    assert hull.probability_around(21, 20) == pytest.approx(2.0**-20, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -136,6 +166,8 @@ def test_in_a_hundred_dimensions_a_million_points_hold_none() -> None:
         (lambda: hull.membership(np.full((4, 1), np.nan), np.ones(1)), "coordinates must be finite"),
         (lambda: hull.probability_inside(0, 2), "count must be a whole number from 1 on, got 0"),
         (lambda: hull.probability_inside(50, 101), "exact for whole numbers from 1 to 100, got 101"),
+        (lambda: hull.probability_around(0, 2), "probability_around: count must be a whole number"),
+        (lambda: hull.probability_around(3, 0), "probability_around: dimension must be a whole number"),
         (lambda: hull.half_inside_count(0), "half_inside_count: this is exact for whole numbers"),
         (lambda: hull.half_inside_count(3, 1.0), "share must lie between 0 and 1, got 1"),
         (lambda: hull.simplex_vertex_angle(0), "simplex_vertex_angle: this is exact for whole numbers"),
