@@ -73,6 +73,23 @@ def test_known_mean_distances() -> None:
     assert concentration.gaussian_distance(1)[0] == pytest.approx(2 / math.sqrt(math.pi), rel=1e-12)
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 3, 10, 57, 59, 60, 61, 1000, 10**4, 10**6, 10**7])
+def test_distances_against_sixty_digits(dimension: int) -> None:
+    # The variance is a difference of numbers that agree in all but log10(n) digits.
+    import mpmath
+
+    with mpmath.workdps(60):
+        n, half = mpmath.mpf(dimension), mpmath.mpf(1) / 2
+        gauss = 2 * mpmath.exp(mpmath.loggamma((n + 1) / 2) - mpmath.loggamma(n / 2))
+        ball = n / (n + 1) * 2 ** (n + 1) * mpmath.beta(n / 2 + 1, n / 2 + half)
+        ball /= mpmath.beta((n + 1) / 2, half)
+        spreads = mpmath.sqrt(2 * n - gauss**2), mpmath.sqrt(2 * n / (n + 2) - ball**2)
+        expected = [(float(mean), float(spread)) for mean, spread in zip((gauss, ball), spreads, strict=True)]
+    assert concentration.gaussian_distance(dimension) == pytest.approx(expected[0], rel=3e-13)
+    assert concentration.ball_distance(dimension) == pytest.approx(expected[1], rel=3e-13)
+    assert concentration.ball_distance(dimension, 2.5)[1] == pytest.approx(2.5 * expected[1][1], rel=3e-13)
+
+
 @given(st.integers(1, 10**5))
 @settings(deadline=None, max_examples=30)
 def test_second_moment_is_twice_that_of_one_point(dimension: int) -> None:
