@@ -32,7 +32,7 @@ ROUNDING = 1e-9  # relative, of float64 sums of a few dozen terms that may cance
     refuted_by="a gradient that differs from autograd's, or from a difference quotient of the cost, by more "
     "than rounding",
     seconds={"quick": 0.2, "standard": 1},
-    planted={"swapped": True},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote=r"$\delta_j^l=\sum_{k=1}^{n_l}w_{j,k}^{l+1}\delta_k^{l+1}f'(z_j^l)$",
         place="notes ex. 1.1, start ex. 1",
@@ -55,17 +55,17 @@ ROUNDING = 1e-9  # relative, of float64 sums of a few dozen terms that may cance
         "Rumelhart, Hinton and Williams (1986), Learning representations by back-propagating errors",
     ),
 )
-def by_hand_and_by_autograd(run: Running, swapped: bool = False) -> Evidence:
-    """All gradients by hand against autograd; `swapped` reads the weights' indices in the printed order."""
+def by_hand_and_by_autograd(run: Running, factor: float = 1.0) -> Evidence:
+    """All gradients by hand against autograd; `factor` multiplies the slope in the recursion."""
     numbers, written = [], []
     for number, sizes in enumerate(SHAPES):
         net = _draw(sizes, run.generator(f"net {number}"), run.pick(6, 60))
         right = _autograd(net)
         shape = "-".join(map(str, sizes))
-        numbers.append(_worst(f"largest error, layers {shape}", _hand(net, swapped), right))
-        written.append(_worst(f"with w_jk, layers {shape}", _hand(net, True), right))
-        written.append(_worst(f"with N_l terms, layers {shape}", _hand(net, False, True), right))
-    numbers.append(_against_differences(net, _hand(net, swapped)))
+        numbers.append(_worst(f"largest error, layers {shape}", _hand(net, factor=factor), right))
+        written.append(_worst(f"with w_jk, layers {shape}", _hand(net, swapped=True), right))
+        written.append(_worst(f"with N_l terms, layers {shape}", _hand(net, few_terms=True), right))
+    numbers.append(_against_differences(net, _hand(net, factor=factor)))
     remark = "Where no layer is wider than the one before it, the sum has all its terms whatever its range."
     return Evidence(numbers, written, remark=remark)
 
@@ -100,11 +100,11 @@ def _autograd(net: _Net) -> list[Tensor]:
     return list(torch.autograd.grad(cost, leaves))
 
 
-def _hand(net: _Net, swapped: bool, few_terms: bool = False) -> list[Tensor]:
+def _hand(net: _Net, swapped: bool = False, few_terms: bool = False, factor: float = 1.0) -> list[Tensor]:
     """The gradients by the recursion, with the indices as printed if `swapped`."""
 
     def slope(z: Tensor) -> Tensor:
-        return torch.sigmoid(z) * (1 - torch.sigmoid(z))
+        return factor * torch.sigmoid(z) * (1 - torch.sigmoid(z))
 
     passed = backpropagation.forward(net.weights, net.biases, torch.sigmoid, net.inputs)
     read = [_misread(weight, swapped, few_terms) for weight in net.weights]

@@ -11,6 +11,7 @@ from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, Number, agrees, at_most, close, ruled
 from apoint.book.running import Running
 from apoint.nn.initialisation import initialise
+from apoint.nn.residual import Residual
 from apoint.registry import registry
 
 WIDTH = 128
@@ -28,11 +29,13 @@ WIDTH = 128
     one step of descent changes in the output does not grow with $L$.
     """,
     refuted_by="a mean square that does not double per block under He's law or changes under Fixup; a "
-    "factor on the branch other than $L^{-1/2}$ for two layers; or a first step whose effect grows with "
-    "depth",
+    "factor on a branch of two, three or four layers other than $L^{-1/(2m-2)}$; or a first step whose effect "
+    "grows with depth",
     seconds={"quick": 0.5, "standard": 4},
-    planted={"init": "he"},
+    planted={"factor": 1.05},
     details=r"""
+    The factor is read off the weights of networks of 9 and 25 branches with two, three and four layers each:
+    with two layers alone $L^{-1/m}$ could not be told from it.
     The effect of a step is measured on the outputs: one step of plain descent on the cross-entropy of random
     inputs and labels, with a rate of 0.01, in networks of 4 and of 32 blocks. As the head is 0 at first, the
     first step moves the head alone; the check takes two, so that the branches' last layers move too. Under
@@ -42,8 +45,8 @@ WIDTH = 128
         "Zhang, Dauphin and Ma (2019), Fixup initialization: residual learning without normalization",
     ),
 )
-def at_the_start(run: Running, init: str = "fixup") -> Evidence:
-    """Signals by block, factors on weights and effects of steps; `init` puts another law in Fixup's place."""
+def at_the_start(run: Running, factor: float = 1.0) -> Evidence:
+    """Signals by block, factors on weights and effects of steps; `factor` multiplies Fixup's own."""
     numbers: list[Number] = []
     networks = run.pick(12, 100)
     for depth in run.pick((6,), (6, 20)):
@@ -51,10 +54,10 @@ def at_the_start(run: Running, init: str = "fixup") -> Evidence:
         mean, error = mean_and_error(doubled / 2**depth)
         # Means over weights are exact; the square of one network's signal strays as in A8.
         numbers.append(agrees(f"growth through {depth} blocks over 2^{depth}, He", mean, error, 1.0))
-        kept = [_growth(init, depth, run.generator(f"fixup {n}")) for n in range(3)]
+        kept = [_growth("fixup", depth, run.generator(f"fixup {n}")) for n in range(3)]
         numbers.append(close(f"growth through {depth} blocks, Fixup", max(kept), 1.0, 1e-12))
-    numbers.append(_factor(run, init))
-    effects = [_effect(init, depth, run.generator("step")) for depth in (4, 32)]
+    numbers += [_factor(run, depth, layers, factor) for layers in (2, 3, 4) for depth in (9, 25)]
+    effects = [_effect("fixup", depth, run.generator("step")) for depth in (4, 32)]
     numbers.append(at_most("effect of two steps, 32 blocks over 4", effects[1] / effects[0], 2.0))
     return Evidence(numbers)
 
@@ -75,17 +78,21 @@ def _growth(init: str, depth: int, generator: torch.Generator) -> float:
         return float(blocks(x).square().mean() / x.square().mean())
 
 
-def _factor(run: Running, init: str) -> Number:
-    """The mean square of the first layers of all branches over He's 2/n, which ought to be 1/L."""
-    depth = 9
-    model = _model(init, depth, run.generator("factor"))
-    layers = [module for name, module in model.named_modules() if name.endswith("branch.0")]
-    weights = torch.stack([layer.weight.detach() for layer in layers if isinstance(layer, nn.Linear)])
-    squares = weights.square() * WIDTH / 2
-    error = float(squares.std() / squares.numel() ** 0.5)
-    return agrees(
-        "variance of a branch's first layer over He's, L = 9", float(squares.mean()), error, 1 / depth
+def _factor(run: Running, depth: int, layers: int, factor: float) -> Number:
+    """The mean square of the weights in all branches, without the last layers, over He's 2/n."""
+    branches = []
+    for _ in range(depth):
+        inner = [part for _ in range(layers - 1) for part in (nn.Linear(32, 32), nn.ReLU())]
+        branches.append(Residual(nn.Sequential(*inner, nn.Linear(32, 32)), placement="none"))
+    model = nn.Sequential(*branches, nn.Linear(32, 10)).double()
+    initialise(model, "fixup", generator=run.generator(f"factor {depth} {layers}"))
+    linear = [[part for part in one.branch if isinstance(part, nn.Linear)] for one in branches]  # type: ignore[union-attr]
+    squares = (
+        torch.stack([layer.weight.detach() for group in linear for layer in group[:-1]]).square() * 32 / 2
     )
+    error = float(squares.std() / squares.numel() ** 0.5)
+    expected = (factor * depth ** (-1 / (2 * layers - 2))) ** 2
+    return agrees(f"variance over He's, L = {depth}, m = {layers}", float(squares.mean()), error, expected)
 
 
 def _effect(init: str, depth: int, generator: torch.Generator) -> float:

@@ -38,7 +38,7 @@ WIDTHS = [200, 80, 200, 80, 200]
     refuted_by="drawn weights of another variance; mean squares in a linear network that differ from "
     r"$\prod 2n_{l-1}/(n_{l-1}+n_l)$, or in a tanh network with small inputs that are not kept",
     seconds={"quick": 1.5, "standard": 8},
-    planted={"fan": "in"},
+    planted={"factor": 1.05},
     details=r"""
     What is averaged are the numbers of neurons and not the variances: the mean of $1/n_{\text{in}}$ and
     $1/n_{\text{out}}$ would be larger. Between layers of unequal width neither condition is met: through
@@ -50,31 +50,31 @@ WIDTHS = [200, 80, 200, 80, 200]
         "Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward networks",
     ),
 )
-def both_laws(run: Running, fan: str = "mean") -> Evidence:
-    """Variances of weights, signals and errors; with `fan` "in" the formula takes 1/fan-in."""
+def both_laws(run: Running, factor: float = 1.0) -> Evidence:
+    """Variances of weights, signals and errors; `factor` multiplies the formula's variance."""
     numbers = []
     for law, drawer in DRAWERS.items():
         spec = {"name": "glorot", "distribution": law}
         layer = nn.Linear(300, 500)
         initialise(layer, spec, activation="identity", generator=run.generator(law))
         theirs = drawer(torch.empty(500, 300), generator=run.generator(f"{law} PyTorch"))
-        expected = _variance(300, 500, fan)
+        expected = factor * _variance(300, 500)
         for name, weights in ((f"{law}, ours", layer.weight.detach()), (f"{law}, PyTorch", theirs)):
             numbers.append(_spread(f"variance of weights, {name}", weights, expected))
         if law == "uniform":
-            limit = math.sqrt(6 / 800)
+            limit = math.sqrt(3 * expected)
             numbers.append(
                 between(
                     "largest weight, uniform", float(layer.weight.detach().abs().max()), 0.999 * limit, limit
                 )
             )
-        numbers += _through(run, law, spec, fan)
-    numbers += _tanh(run)
+        numbers += _through(run, law, spec, factor)
+    numbers += _tanh(run, factor)
     return Evidence(numbers)
 
 
-def _variance(inputs: int, outputs: int, fan: str) -> float:
-    return 1 / inputs if fan == "in" else 2 / (inputs + outputs)
+def _variance(inputs: int, outputs: int) -> float:
+    return 2 / (inputs + outputs)
 
 
 def _spread(name: str, weights: Tensor, expected: float) -> Number:
@@ -83,12 +83,12 @@ def _spread(name: str, weights: Tensor, expected: float) -> Number:
     return agrees(name, float(squares.mean()), float(squares.std() / squares.numel() ** 0.5), expected)
 
 
-def _through(run: Running, law: str, spec: dict[str, str], fan: str) -> list[Number]:
+def _through(run: Running, law: str, spec: dict[str, str], factor: float) -> list[Number]:
     """What a linear network of unequal widths keeps, forwards and backwards; the formula is exact for it."""
     found = signals("identity", spec, WIDTHS, run.pick(60, 600), run.generator(f"linear {law}"))
     pairs = list(itertools.pairwise(WIDTHS))
-    forward = math.prod(n * _variance(n, m, fan) for n, m in pairs)
-    backward = math.prod(m * _variance(n, m, fan) for n, m in pairs[1:])
+    forward = math.prod(factor * n * _variance(n, m) for n, m in pairs)
+    backward = math.prod(factor * m * _variance(n, m) for n, m in pairs[1:])
     mean, error = mean_and_error(found.forward[:, -1])
     back, back_error = mean_and_error(found.backward[:, 0] / found.backward[:, -1])
     return [
@@ -97,10 +97,10 @@ def _through(run: Running, law: str, spec: dict[str, str], fan: str) -> list[Num
     ]
 
 
-def _tanh(run: Running) -> list[Number]:
+def _tanh(run: Running, factor: float) -> list[Number]:
     """A tanh network with small inputs: kept by Glorot, a third per layer by the older law."""
     width, depth, numbers = 200, 10, []
-    for name, init, factor in (("Glorot", "glorot", 1.0), ("±1/√n", "as-built", 1 / 3)):
+    for name, init, kept in (("Glorot", "glorot", 1.0), ("±1/√n", "as-built", 1 / 3)):
         found = signals(
             "tanh", init, [width] * (depth + 1), run.pick(16, 100), run.generator(name), input_std=0.02
         )
@@ -109,7 +109,7 @@ def _tanh(run: Running) -> list[Number]:
             mean, error = mean_and_error(ratio)
             # A root of a mean over few networks lies below it by a share of the order of 1/width per layer.
             numbers.append(
-                agrees(f"factor of {what} per tanh layer, {name}", mean, error + 1 / width, factor)
+                agrees(f"factor of {what} per tanh layer, {name}", mean, error + 1 / width, kept * factor)
             )
     return numbers
 

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, Function, Spec, float]] = {
     "the share depth/width that a finite width costs; or a deep tanh network with $n\\mathbb{V}[w]=1$ that "
     "keeps its variance",
     seconds={"quick": 3, "standard": 20},
-    planted={"linear": True},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote=r"Si f est impaire, alors $\mathbb{E}[x^l]=\mathbb{E}[f(z^{l-1})]=0$ donc "
         r"$\mathbb{E}[(x_j^l)^2]=\mathbb{V}[z_k^{l-1}]$",
@@ -67,17 +67,16 @@ CASES: dict[str, tuple[str, Function, Spec, float]] = {
         "networks through transient chaos",
     ),
 )
-def recursion_and_networks(run: Running, linear: bool = False) -> Evidence:
-    """Mean squares in drawn networks against the recursion; `linear` puts V[z] for E[f(z)²] in it."""
+def recursion_and_networks(run: Running, factor: float = 1.0) -> Evidence:
+    """Mean squares in drawn networks against the recursion; `factor` multiplies it in each layer."""
     width, networks = run.pick(256, 512), run.pick(16, 64)
     numbers: list[Number] = []
     panels: tuple[list[Series], list[Series]] = ([], [])
     for name, (activation, function, init, scale) in CASES.items():
         found = signals(activation, init, [width] * (DEPTH + 1), networks, run.generator(name))
-        used: Function = torch.nn.Identity() if linear else function
-        forward = propagation.forward_variances(used, DEPTH, scale, scale)
+        forward = propagation.forward_variances(function, DEPTH, scale, factor * scale)
         last = float(found.backward[:, -1].mean())
-        backward = propagation.backward_variances(used, forward, last, scale)
+        backward = propagation.backward_variances(function, forward, last, factor * scale)
         numbers += _numbers(name, found, forward, backward, DEPTH / width)
         panels[0].extend(_lines(name, found.forward, forward))
         panels[1].extend(_lines(name, found.backward, backward))

@@ -60,7 +60,7 @@ def crescent(points: np.ndarray) -> np.ndarray:
     refuted_by="a function on which two of the three tests disagree, or one that they judge otherwise than "
     "its second derivative by hand",
     seconds={"quick": 1, "standard": 4},
-    planted={"affine_slope_test": True},
+    planted={"factor": 1.05},
     details=r"""
     Ten functions of one, two and three variables are looked at, five of them convex. Points are drawn, all
     pairs of them are joined by chords, tangents are taken at each, and Hessians come from autograd. A test
@@ -70,20 +70,16 @@ def crescent(points: np.ndarray) -> np.ndarray:
     """,
     references=("Boyd and Vandenberghe (2004), Convex optimization, chapter 3",),
 )
-def three_tests(run: Running, affine_slope_test: bool = False) -> Evidence:
-    """Functions judged by chords, tangents and Hessians; the planted test forgets where a tangent touches."""
+def three_tests(run: Running, factor: float = 1.0) -> Evidence:
+    """Functions judged by chords, tangents and Hessians; `factor` multiplies the slope of the tangents."""
     random, count = run.random(), run.pick(60, 160)
     agreements, right, numbers = 0, 0, []
     for name, (function, is_convex, dimension) in FUNCTIONS.items():
         points = random.uniform(-3, 3, (count, dimension))
         by_chord = convexity.chord_violation(function, points)
-        by_tangent = (
-            _wrong_tangent(function, points)
-            if affine_slope_test
-            else convexity.tangent_violation(function, points) is not None
-        )
+        by_tangent = convexity.tangent_violation(_with_slopes(function, factor), points)
         by_hessian = convexity.hessian_violation(function, points)
-        found = [by_chord is not None, by_tangent, by_hessian is not None]
+        found = [one is not None for one in (by_chord, by_tangent, by_hessian)]
         agreements += len(set(found)) == 1
         right += found == [not is_convex] * 3
         if by_chord is not None and name in ("x³ − x", "exp(−x²)"):
@@ -100,13 +96,14 @@ def three_tests(run: Running, affine_slope_test: bool = False) -> Evidence:
     return Evidence(numbers, pictures=[_sets(hole), _functions()])
 
 
-def _wrong_tangent(function: Function, points: np.ndarray) -> bool:
-    """Whether a line through the origin with the tangent's slope passes above the graph."""
-    x = torch.from_numpy(points).requires_grad_()
-    values = function(x)
-    (slopes,) = torch.autograd.grad(values.sum(), x)
-    lines = values.detach().numpy()[:, None] + slopes.numpy() @ points.T
-    return bool((lines > values.detach().numpy()[None] + 1e-9).any())
+def _with_slopes(function: Function, factor: float) -> Function:
+    """The same values with a gradient that is `factor` times the true one."""
+
+    def steeper(points: Tensor) -> Tensor:
+        values = function(points)
+        return values if factor == 1 else values.detach() + factor * (values - values.detach())
+
+    return steeper
 
 
 def _sets(hole: convexity.Violation) -> Picture:

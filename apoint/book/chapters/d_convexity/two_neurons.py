@@ -40,7 +40,7 @@ def loss(weights: Tensor, activation: str = "relu") -> Tensor:
     """,
     refuted_by="another loss than 0, 0 and 1 at the three points, computed by PyTorch's own layers",
     seconds={"quick": 1, "standard": 3},
-    planted={"activation": "identity"},
+    planted={"factor": 1.05},
     details=r"""
     Exchanging the two neurons leaves the function as it is, so a solution and its mirror image have the same
     loss, and on the way between them the network is another one; the same holds for every network with
@@ -49,8 +49,9 @@ def loss(weights: Tensor, activation: str = "relu") -> Tensor:
     """,
     references=("Choromanska et al. (2015), The loss surfaces of multilayer networks",),
 )
-def two_neurons(run: Running, activation: str = "relu") -> Evidence:
-    """The loss at the three points with PyTorch's layers, and a search for a violation around them."""
+def two_neurons(run: Running, factor: float = 1.0) -> Evidence:
+    """The loss at three points with PyTorch's layers, and a search; `factor` multiplies that halfway."""
+    activation = "relu"
     values = [_by_layers(np.array(weights), activation) for weights in (FIRST, SECOND, (0.0,) * 4)]
     points = run.random().uniform(-1.5, 1.5, (run.pick(60, 200), 4))
     found = convexity.chord_violation(lambda x: loss(x, activation), points)
@@ -71,7 +72,7 @@ def two_neurons(run: Running, activation: str = "relu") -> Evidence:
         [
             close("loss at θ₁", values[0], 0.0),
             close("loss at θ₂", values[1], 0.0),
-            close("loss halfway", values[2], 1.0),
+            close("loss halfway", values[2], factor),
             at_least(
                 "largest graph above a chord that the search finds", found.excess if found else 0.0, 0.5
             ),
@@ -95,7 +96,7 @@ def _by_layers(weights: np.ndarray, activation: str) -> float:
 @claim(
     "D6b",
     "Convex after convex",
-    kind="identity",
+    kind="shape",
     statement=r"""
     If $f$ and $g$ are convex and $g$ does not decrease, $g\circ f$ is convex. If $g$ decreases it need not
     be: $e^{-x^2}$ is not.

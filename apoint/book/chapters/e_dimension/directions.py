@@ -23,12 +23,12 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     For independent directions $x,y$, uniform on the sphere of $\mathbb{R}^n$,
     $$P\left(|\cos(x,y)|\ge t\right)\le 2e^{-nt^2/4},\qquad
     P\left(|\cos(x,y)|\ge\sqrt{\tfrac{4\ln(2n)}{n}}\right)\le\frac1n .$$
-    A uniform direction is a normalised Gaussian vector.
+    The 4 may be a 2 in both, and no less. A uniform direction is a normalised Gaussian vector.
     """,
-    refuted_by="an exact probability above the bound in any dimension, or normalised Gaussian vectors whose "
+    refuted_by="an exact probability above the bound with 2 in place of 4 in any dimension, or normalised Gaussian vectors whose "
     "cosines do not have the exact distribution",
     seconds={"quick": 0.5, "standard": 8},
-    planted={"divisor": 1.0},
+    planted={"factor": 0.95},
     erratum=Erratum(
         quote=r"un vecteur construit avec chacune de ses coordonnées sélectionnées aléatoirement entre "
         r"$-1$ et "
@@ -42,20 +42,23 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     ),
     details=r"""
     The squared cosine has the distribution $\mathrm{Beta}(1/2,(n-1)/2)$, so that the bound is compared with
-    an exact probability and not with draws. The constant 4 can be 2, which is the best possible. Up to
+    an exact probability and not with draws. The constant 4 leaves room; with 2 the
+    bound still holds, and with 1.9 it fails twelve standard deviations out, since a cosine is nearly Gaussian.
+    Up to
     $n=13$ the threshold is above 1 and the second bound says nothing. A normalised point of the cube is
     nearly as good for large $n$, but not uniform: in three dimensions its fourth moment along an axis is a
     tenth too small, and caps around the diagonals hold a third too many.
     """,
     references=("Vershynin (2018), High-dimensional probability, section 3.4",),
 )
-def near_orthogonality(run: Running, divisor: float = 4.0) -> Evidence:
-    """Exact probabilities against the bound, with the constant `divisor`; drawn cosines against the exact."""
-    numbers = [_worst_ratio(divisor)]
+def near_orthogonality(run: Running, factor: float = 1.0) -> Evidence:
+    """Exact probabilities against the bound; `factor` multiplies its best constant, 2, and the 4."""
+    numbers = [_worst_ratio(4 * factor), _worst_ratio(2 * factor)]
     for n in DIMENSIONS:
-        threshold = concentration.orthogonality_threshold(n, divisor)
-        tail = concentration.cosine_tail(n, min(threshold, 1.0))
-        numbers.append(at_most(f"n·P(|cos| ≥ threshold), n = {n}", n * tail, 1.0))
+        for divisor in (4.0, 2.0):
+            threshold = concentration.orthogonality_threshold(n, divisor)
+            tail = concentration.cosine_tail(n, min(threshold, 1.0))
+            numbers.append(at_most(f"n·P(|cos| ≥ threshold with {divisor:g}), n = {n}", n * tail, 1.0))
     vacuous = [n for n in range(1, 100) if concentration.orthogonality_threshold(n) >= 1]
     numbers.append(same("last dimension in which the threshold says nothing", max(vacuous), 13))
     count, random = run.pick(100_000, 2_000_000), run.random()
@@ -71,9 +74,9 @@ def _worst_ratio(divisor: float) -> Number:
     ratios = [
         concentration.cosine_tail(n, t) / concentration.cosine_bound(n, t, divisor)
         for n in (2, 3, 5, 10, 100, 10**4, 10**6)
-        for t in np.minimum(np.linspace(0, 6, 61) / math.sqrt(n), 1).tolist()
+        for t in np.minimum(np.linspace(0, 15, 76) / math.sqrt(n), 1).tolist()
     ]
-    return at_most("largest probability over bound", float(max(ratios)), 1.0)
+    return at_most(f"largest probability over bound, constant {divisor:g}", float(max(ratios)), 1.0)
 
 
 def _moments(how: str, vectors: np.ndarray) -> list[Number]:

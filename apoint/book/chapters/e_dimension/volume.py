@@ -28,7 +28,7 @@ NORMS = ((1.0, "1"), (2.0, "2"), (math.inf, "∞"))
     refuted_by="a share of points of a cube inside the ball that differs from the formula by more than three "
     "standard errors, or a ratio to the asymptotic form that does not go to 1",
     seconds={"quick": 0.3, "standard": 5},
-    planted={"power_of_gamma": -1},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote=r"Avec $\|u\|_p$ la norme p définie comme $\|u\|_p^p=\sum_{i=1}^nx_i^p$",
         place="notes C.1",
@@ -38,30 +38,32 @@ NORMS = ((1.0, "1"), (2.0, "2"), (math.inf, "∞"))
         r"whose area has no bound. The proof itself uses $|x|^p$.",
     ),
     details=r"""
-    The check draws points from the cube around the ball and counts those inside, which knows nothing of the
-    gamma function, and repeats with the set as it is printed for $p=3$ in squares of growing size. Stirling's
+    The check draws points from the cube around balls of several radii and counts those inside, which knows
+    nothing of the gamma function, and repeats with the set as it is printed for $p=3$ in squares of growing size. Stirling's
     formula makes the asymptotic form too large by the factor $1+p/(12n)$, seen here to dimension a million,
     where the volume itself has two million digits after the point and only its logarithm can be held.
     """,
     references=("Wang (2005), Volumes of generalized unit balls, Mathematics Magazine 78(5)",),
 )
-def volume_formula(run: Running, power_of_gamma: int = 0) -> Evidence:
-    """Points of a cube are counted inside balls; `power_of_gamma` changes the power of the gamma function."""
+def volume_formula(run: Running, factor: float = 1.0) -> Evidence:
+    """Points of a cube are counted inside balls; `factor` multiplies the formulas."""
     count, random = run.pick(100_000, 2_000_000), run.random()
     numbers = []
-    for p, n in ((1.0, 2), (1.0, 4), (2.0, 3), (2.0, 6), (3.0, 2), (3.0, 5)):
-        points = random.uniform(-1, 1, (count, n))
-        share = float((np.sum(np.abs(points) ** p, axis=1) <= 1).mean())
-        error = 2**n * math.sqrt(share * (1 - share) / count)
-        formula = balls.volume(n, p) * math.gamma(1 + 1 / p) ** power_of_gamma
-        numbers.append(agrees(f"volume for p = {p:g}, n = {n}", 2**n * share, error, formula))
-    for n in (100, 10**6):
-        ratio = math.exp(balls.log_volume_asymptotic(n) - balls.log_volume(n))
+    for p, n, radius in (
+        (1.0, 2, 1.0), (1.0, 4, 2.0), (2.0, 3, 0.5), (2.0, 6, 1.5), (3.0, 2, 3.0), (3.0, 5, 0.8), (2.5, 3, 1.0)
+    ):  # fmt: skip
+        points = random.uniform(-radius, radius, (count, n))
+        share = float((np.sum(np.abs(points) ** p, axis=1) <= radius**p).mean())
+        cube = (2 * radius) ** n
+        error = cube * math.sqrt(share * (1 - share) / count)
+        name = f"volume for p = {p:g}, n = {n}, R = {radius:g}"
+        numbers.append(agrees(name, cube * share, error, factor * balls.volume(n, p, radius)))
+    for p, n, radius in ((1.0, 100, 1.0), (2.0, 100, 0.7), (3.0, 300, 2.0), (2.0, 10**6, 1.0)):
+        ratio = factor * math.exp(balls.log_volume_asymptotic(n, p, radius) - balls.log_volume(n, p, radius))
         # 1 + p/(12n) up to its square, and rounding of two logarithms of size n·ln n.
         rounding = 1e-15 * n * math.log(n)
-        numbers.append(
-            close(f"asymptotic form over volume, n = {n}", ratio, 1 + 1 / (6 * n), 0, 1 / n**2 + rounding)
-        )
+        name = f"asymptotic form over volume, p = {p:g}, n = {n}, R = {radius:g}"
+        numbers.append(close(name, ratio, 1 + p / (12 * n), 0, (p / (12 * n)) ** 2 + rounding))
     return Evidence(numbers, as_written=_as_printed(), pictures=[_unit_balls()])
 
 

@@ -44,7 +44,7 @@ def by_torch(make: Callable[[torch.optim.Optimizer], Scheduler], steps: int, bas
     """,
     refuted_by="a step at which the schedule differs from PyTorch's CyclicLR in one of its three modes",
     seconds={"quick": 1, "standard": 1},
-    planted={"cycle_steps": 180},
+    planted={"factor": 1.05},
     details=r"""
     Four cycles of 200 steps are laid over `CyclicLR` in its modes triangular, triangular2 and exp_range, and
     over Smith's formula $\eta_{\min}+(\eta_{\max}-\eta_{\min})\max(0,1-x)$ with
@@ -52,8 +52,8 @@ def by_torch(make: Callable[[torch.optim.Optimizer], Scheduler], steps: int, bas
     """,
     references=("Smith (2017), Cyclical learning rates for training neural networks, section 3",),
 )
-def triangles(run: Running, cycle_steps: int = 200) -> Evidence:
-    """Three modes against PyTorch, and the plain one against Smith's formula."""
+def triangles(run: Running, factor: float = 1.0) -> Evidence:
+    """Three modes against PyTorch and Smith's formula, whose upper bound `factor` multiplies."""
     low, high, half, gamma = 0.001, 0.006, 100, 0.995
     modes = {
         "triangular": ("none", None),
@@ -61,16 +61,16 @@ def triangles(run: Running, cycle_steps: int = 200) -> Evidence:
         "exp_range": ("exponential", gamma ** (2 * half)),
     }
     numbers, lines = [], []
-    for mode, (decay, factor) in modes.items():
+    for mode, (decay, shrink) in modes.items():
         settings: dict[str, Any] = {
             "low": low,
             "high": high,
-            "cycle": cycle_steps / STEPS,
+            "cycle": 2 * half / STEPS,
             "decay": decay,
-            "gamma": factor,
+            "gamma": shrink,
         }
         ours = np.array(triangular(**settings).values(STEPS))
-        theirs = by_torch(_cyclic(low, high, half, mode, gamma), STEPS, low)
+        theirs = by_torch(_cyclic(low, factor * high, half, mode, gamma), STEPS, low)
         numbers.append(
             at_most(f"{mode}: largest difference", float(np.abs(ours - theirs).max()), ROUNDING * high)
         )
@@ -78,9 +78,11 @@ def triangles(run: Running, cycle_steps: int = 200) -> Evidence:
         if mode == "triangular":
             t = np.arange(STEPS)
             x = np.abs(t / half - 2 * np.floor(1 + t / (2 * half)) + 1)
-            smith = low + (high - low) * np.maximum(0, 1 - x)
+            smith = low + (factor * high - low) * np.maximum(0, 1 - x)
             numbers.append(
-                at_most("Smith's formula: largest difference", float(np.abs(ours - smith).max()), ROUNDING)
+                at_most(
+                    "Smith's formula: largest difference", float(np.abs(ours - smith).max()), ROUNDING * high
+                )
             )
     panel = Panel("Four cycles", "step (count)", "learning rate (no unit)", lines)
     return Evidence(numbers, pictures=[Picture("The three modes.", [panel], "llm 1.2, triangular schedule")])
@@ -107,18 +109,18 @@ def _cyclic(
     refuted_by="a step at which the schedule differs from PyTorch's, or, with bounds of each cycle, from the "
     "formula written out",
     seconds={"quick": 1, "standard": 1},
-    planted={"multiplier": 1.5},
+    planted={"factor": 1.05},
     details=r"""
     Cycles of equal length and cycles that double are laid over `CosineAnnealingWarmRestarts`; listed lengths
     with bounds of their own, which PyTorch does not have, over a loop that counts $T_{\text{cur}}$.
     """,
     references=("Loshchilov and Hutter (2017), SGDR: stochastic gradient descent with warm restarts, eq. 5",),
 )
-def warm_restarts(run: Running, multiplier: float = 2.0) -> Evidence:
-    """Restarts against PyTorch, and with bounds of each cycle against the formula, step by step."""
+def warm_restarts(run: Running, factor: float = 1.0) -> Evidence:
+    """Restarts against PyTorch and the formula, step by step; `factor` multiplies what is expected."""
     first = STEPS // 8
     plain = np.array(cosine_restarts(cycle=1 / 8, floor=0.01).values(STEPS))
-    growing = np.array(cosine_restarts(cycle=1 / 8, floor=0.01, multiplier=multiplier).values(STEPS))
+    growing = np.array(cosine_restarts(cycle=1 / 8, floor=0.01, multiplier=2.0).values(STEPS))
     lengths, peaks, floors = (100, 300, 400), (1.0, 0.6, 0.3), (0.1, 0.05, 0.0)
     listed = np.array(
         cosine_restarts(cycle=[n / STEPS for n in lengths], peak=list(peaks), floor=list(floors)).values(
@@ -126,9 +128,8 @@ def warm_restarts(run: Running, multiplier: float = 2.0) -> Evidence:
         )
     )
     numbers = []
-    for name, ours, factor in (("equal", plain, 1), ("doubling", growing, 2)):
-        restarts = _restarts(first, factor)
-        theirs = by_torch(restarts, STEPS)
+    for name, ours, growth in (("equal", plain, 1), ("doubling", growing, 2)):
+        theirs = factor * by_torch(_restarts(first, growth), STEPS)
         numbers.append(
             at_most(f"{name} cycles: largest difference", float(np.abs(ours - theirs).max()), ROUNDING)
         )
@@ -137,11 +138,13 @@ def warm_restarts(run: Running, multiplier: float = 2.0) -> Evidence:
         for length, peak, floor in zip(lengths, peaks, floors, strict=True)
         for current in range(length)
     ]
-    difference = float(np.abs(listed - np.array(by_hand)).max())
+    difference = float(np.abs(listed - factor * np.array(by_hand)).max())
     numbers.append(at_most("bounds of each cycle: largest difference", difference, ROUNDING))
     jumps = int((np.diff(growing) > 0.5).sum())
     numbers.append(same("restarts within 8 first lengths that double", jumps, 3))
-    numbers.append(close("halfway through a cycle", float(plain[first // 2]), (1 + 0.01) / 2, 0, ROUNDING))
+    numbers.append(
+        close("halfway through a cycle", float(plain[first // 2]), factor * (1 + 0.01) / 2, 0, ROUNDING)
+    )
     lines = [
         Series(name, list(range(0, STEPS, 4)), values[::4].tolist())
         for name, values in (("equal", plain), ("doubling", growing), ("listed", listed))

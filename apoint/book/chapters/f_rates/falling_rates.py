@@ -1,4 +1,4 @@
-"""F3: rates whose sum diverges and whose squares do not lead to a stationary point."""
+"""F3: rates whose sum diverges and whose squares do not make the mean squared gradient vanish."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from apoint.book.chapters.f_rates.five_problems import five_problems, start_of
+from apoint.book.chapters.f_rates.five_problems import LENGTHS, five_problems, start_of
 from apoint.book.claim import claim
-from apoint.book.evidence import Evidence, at_least, at_most
+from apoint.book.evidence import Evidence, at_least, at_most, close
 from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 from apoint.theory import stochastic
@@ -26,20 +26,22 @@ def weighted_means(rates: np.ndarray, squared: np.ndarray) -> np.ndarray:
 
 @claim(
     "F3",
-    "Falling rates reach a stationary point",
+    "Falling rates make the mean squared gradient vanish",
     kind="shape",
     statement=r"""
     If the rates are at most $1/\beta$ with $\sum\eta_t=\infty$ and $\sum\eta_t^2<\infty$, the mean of
     $\|\nabla\mathcal{L}(\theta_t)\|^2$ with the weights $\eta_t$ goes to 0 in expectation:
     $$\mathbb{E}\left[\frac{\sum_t\eta_t\|\nabla\mathcal{L}(\theta_t)\|^2}{\sum_t\eta_t}\right]\leq
     \frac{2(\mathcal{L}(\theta_0)-\mathcal{L}^*)+\beta\sigma^2\sum_t\eta_t^2}{\sum_t\eta_t}.$$
-    A fixed rate keeps its plateau, and rates whose sum converges stop on the way.
+    So along some steps it vanishes, $\liminf_t\mathbb{E}\|\nabla\mathcal{L}(\theta_t)\|^2=0$; that the chain
+    itself goes to a stationary point does not follow. A fixed rate keeps its plateau, and rates whose sum
+    converges stop on the way.
     """,
     refuted_by="a weighted mean above the bound, or one that does not go on falling with the number of steps",
     seconds={"quick": 5, "standard": 60},
     planted={"power": 2.0},
     details=r"""
-    Rates of $(1+t)^{-0.75}/\beta$ on five problems. The numerator of the bound stays finite and its
+    Rates of $(1+t)^{-0.75}/\beta$ on five problems, after 1, 2, 5, 10, 50, 200 and all steps. The numerator of the bound stays finite and its
     denominator grows as $T^{1/4}$, so that sixteen times as many steps halve it in the end. The condition on
     the squares is sufficient and not necessary: for $(1+t)^{-1/2}$ the squares diverge as $\ln T$ and the sum
     as $\sqrt{T}$, and the bound goes to 0 all the same, faster. The planted version takes $(1+t)^{-2}$.
@@ -60,15 +62,19 @@ def falling_rates(run: Running, power: float = 0.75) -> Evidence:
             problem, start_of(problem), rates.tolist(), chains, run.random(problem.name)
         )
         means = weighted_means(rates, course.squared)
-        bound = stochastic.falling_rate_bound(rates.tolist(), problem.smoothness, course.noise, course.gap)
-        last, error = _mean(means[-1])
+        shares = [_share(problem, rates, course, means, length) for length in (*LENGTHS, steps)]
+        worst, error = max(shares)
         ratio, ratio_error = _mean(means[-1] / means[steps // 16 - 1].mean())
         name = problem.name
-        numbers.append(at_most(f"{name}: mean over its bound", last / bound, 1.0, error / bound))
+        numbers.append(at_most(f"{name}: largest mean over its bound", worst, 1.0, error))
         # The bound falls by 2 where the noise is spent; the start's share falls as fast or faster.
         numbers.append(at_most(f"{name}: mean against that at T/16", ratio, 0.75, ratio_error))
         if name in ("mean of numbers", "robust regression (not convex)"):
             panels.append(_panel(run, problem, name, steps // 8, chains))
+    # For rates that do not fall the bound is that of F2, which a quadratic attains.
+    same_rates = stochastic.falling_rate_bound([0.5] * 30, 2.0, 1.7, 3.0)
+    fixed = stochastic.fixed_rate_bound(0.5, 2.0, 1.7, 3.0, 30)
+    numbers.append(close("bound for thirty equal rates over that of F2", same_rates / fixed, 1.0, 1e-12))
     stopped = _stopped(run)
     numbers.append(at_least("rates (1 + t)^−2: squared gradient at the end, at the start 1", stopped, 1e-3))
     caption = "Means over chains, with two standard errors: rates that fall as a power of the step."
@@ -77,6 +83,19 @@ def falling_rates(run: Running, power: float = 0.75) -> Evidence:
 
 def _mean(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _share(
+    problem: stochastic.FiniteSum,
+    rates: np.ndarray,
+    course: stochastic.Course,
+    means: np.ndarray,
+    length: int,
+) -> tuple[float, float]:
+    """The weighted mean of the first steps over its bound, with its standard error."""
+    used = rates[:length].tolist()
+    bound = stochastic.falling_rate_bound(used, problem.smoothness, course.noise, course.gap)
+    return _mean(means[length - 1] / bound)
 
 
 def _stopped(run: Running) -> float:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from apoint.book.evidence import Number, agrees
+from apoint.theory import stochastic
 from apoint.theory.regularity import least_squares
 from apoint.theory.stochastic import FiniteSum
 
 EXAMPLES, FEATURES = 30, 3
+LENGTHS = (1, 2, 5, 10, 50, 200)
+"""Numbers of steps at which bounds are looked at, besides the last."""
 
 
 def five_problems(random: np.random.Generator) -> list[FiniteSum]:
@@ -64,6 +70,38 @@ def five_problems(random: np.random.Generator) -> list[FiniteSum]:
 def start_of(problem: FiniteSum) -> np.ndarray:
     """Where descent begins: 1 in every coordinate."""
     return np.full(problem.inputs.shape[1], 1.0)
+
+
+def largest_share(
+    problem: FiniteSum, eta: float, course: stochastic.Course, batch: int, factor: float
+) -> tuple[float, float]:
+    """The mean squared gradient over the bound of a fixed rate, the largest of several T, with its error."""
+    found = []
+    for steps in (*LENGTHS, len(course.squared)):
+        bound = stochastic.fixed_rate_bound(eta, problem.smoothness, course.noise, course.gap, steps, batch)
+        shares = course.squared[:steps].mean(0) / (factor * bound)
+        found.append((float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))))
+    return max(found)
+
+
+def both_terms(
+    steps: int, chains: int, random: np.random.Generator, batch: int, factor: float
+) -> list[Number]:
+    """A quadratic far from its minimum with η = 1/β: the bound less σ²/(n_B·T) is what is to be expected.
+
+    The first step leaves nothing of the start but noise, so that Σ‖∇ℒ‖² has the mean
+    β²‖θ₀ − θ*‖² + (T − 1)σ²/n_B. Early the term of the start is all of it, in the end that of the noise.
+    """
+    problem = five_problems(random)[0]
+    course = stochastic.run_chains(problem, np.array([6.0]), [1.0] * steps, chains, random, batch)
+    numbers = []
+    for length in (*LENGTHS, steps):
+        bound = factor * stochastic.fixed_rate_bound(1.0, 1.0, course.noise, course.gap, length, batch)
+        shares = course.squared[:length].mean(0) / (bound - course.noise / (batch * length))
+        error = float(shares.std(ddof=1) / math.sqrt(chains)) + 1e-12
+        name = f"quadratic from afar, batch of {batch}: mean over the bound less σ²/(n_B·T), T = {length}"
+        numbers.append(agrees(name, float(shares.mean()), error, 1.0))
+    return numbers
 
 
 def _huber(rest: np.ndarray) -> np.ndarray:

@@ -18,9 +18,9 @@ PAIRS, TOKENS = 4_500_000, 25_000
 """Of its data: sentence pairs, and source tokens in a batch."""
 
 
-def published(t: np.ndarray, power: float = 1.5) -> np.ndarray:
+def published(t: np.ndarray) -> np.ndarray:
     """Equation 3 of the paper, as it stands there."""
-    return np.asarray(WIDTH**-0.5 * np.minimum(t**-0.5, t * WARMUP**-power))
+    return np.asarray(WIDTH**-0.5 * np.minimum(t**-0.5, t * WARMUP**-1.5))
 
 
 @claim(
@@ -34,7 +34,7 @@ def published(t: np.ndarray, power: float = 1.5) -> np.ndarray:
     """,
     refuted_by="a step at which the schedule differs from the published formula, or a peak elsewhere",
     seconds={"quick": 1, "standard": 2},
-    planted={"power": 1.25},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote="Époques de warmup = 4000",
         place="llm 1.2",
@@ -50,8 +50,8 @@ def published(t: np.ndarray, power: float = 1.5) -> np.ndarray:
     """,
     references=("Vaswani et al. (2017), Attention is all you need, section 5.3, equation 3",),
 )
-def original_schedule(run: Running, power: float = 1.5) -> Evidence:
-    """The library's schedule against formula and PyTorch; `power` puts another one into the formula."""
+def original_schedule(run: Running, factor: float = 1.0) -> Evidence:
+    """The library's schedule against formula and PyTorch; `factor` multiplies the formula."""
     schedule = noam(Horizon(STEPS, 1000), model_dim=WIDTH, warmup=f"{WARMUP} steps")
     ours = np.array(schedule.values(STEPS))
     t = np.arange(1, STEPS + 1, dtype=float)
@@ -62,11 +62,13 @@ def original_schedule(run: Running, power: float = 1.5) -> Evidence:
     return Evidence(
         [
             at_most(
-                "largest relative difference from the formula", _difference(ours, published(t, power)), 1e-12
+                "largest relative difference from the formula",
+                _difference(ours, factor * published(t)),
+                1e-12,
             ),
-            at_most("the same from PyTorch's LambdaLR, first 6000 steps", _by_torch(ours, power), 1e-12),
+            at_most("the same from PyTorch's LambdaLR, first 6000 steps", _by_torch(ours, factor), 1e-12),
             same("step of the peak", peak, WARMUP),
-            close("the peak", float(ours.max()), (WIDTH * WARMUP) ** -0.5, 1e-12),
+            close("the peak", float(ours.max()), factor * (WIDTH * WARMUP) ** -0.5, 1e-12),
             close("power of t after the peak", float(late), -0.5, 1e-6),
         ],
         [at_least("share of the peak reached by the end if t counted epochs, at most", reached, 1.0)],
@@ -78,10 +80,10 @@ def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(ours / theirs - 1).max())
 
 
-def _by_torch(ours: np.ndarray, power: float) -> float:
+def _by_torch(ours: np.ndarray, factor: float) -> float:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: float(published(np.array([step + 1.0]), power)[0])
+        optimizer, lambda step: factor * float(published(np.array([step + 1.0]))[0])
     )
     rates = []
     for _ in range(6000):

@@ -29,7 +29,7 @@ PLACES = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
     refuted_by="a mean of masked inputs that differs from the formula by more than three standard errors, or "
     "an activation `gelu` that differs from it by more than rounding",
     seconds={"quick": 0.2, "standard": 1},
-    planted={"law": "logistic"},
+    planted={"factor": 1.05},
     details=r"""
     The masks are drawn from their definition, by comparing $x$ with a draw of $X$, and not from $\Phi$; and
     once more by the ingredient `stochastic-gelu` in training. Drawing $X$ from the logistic law instead gives
@@ -40,22 +40,21 @@ PLACES = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
     """,
     references=("Hendrycks and Gimpel (2016), Gaussian error linear units (GELUs)",),
 )
-def mean_of_masks(run: Running, law: str = "normal") -> Evidence:
-    """Masks by comparison with draws of X; `law` draws X from another law."""
+def mean_of_masks(run: Running, factor: float = 1.0) -> Evidence:
+    """Masks by comparison with draws of X; `factor` multiplies the formula."""
     count, random = run.pick(200_000, 5_000_000), run.random()
     x = np.linspace(-10, 10, 4001)
-    formula = np.array([0.5 * one * (1 + math.erf(one / math.sqrt(2))) for one in x])
+    formula = np.array([factor * 0.5 * one * (1 + math.erf(one / math.sqrt(2))) for one in x])
     ours = activation("gelu").double()(torch.from_numpy(x)).numpy()
     numbers = [at_most("largest error of the activation gelu", float(np.abs(ours - formula).max()), 1e-14)]
     means, errors = [], []
     for place in PLACES:
-        draws = random.logistic(size=count) if law == "logistic" else random.normal(size=count)
-        masked = place * (draws <= place)
+        masked = place * (random.normal(size=count) <= place)
         means.append(float(masked.mean()))
         errors.append(float(masked.std() / count**0.5))
-        expected = float(F.gelu(torch.tensor(place, dtype=torch.float64)))
+        expected = factor * 0.5 * place * (1 + math.erf(place / math.sqrt(2)))
         numbers.append(agrees(f"mean of masked inputs, x = {place:g}", means[-1], errors[-1], expected))
-    numbers += _ingredient(run)
+    numbers += _ingredient(run, factor)
     rough = activation({"name": "gelu", "approximate": "tanh"}).double()(torch.from_numpy(x)).numpy()
     numbers.append(
         at_most("largest error of the approximation by tanh", float(np.abs(rough - formula).max()), 1e-3)
@@ -63,7 +62,7 @@ def mean_of_masks(run: Running, law: str = "normal") -> Evidence:
     return Evidence(numbers, pictures=[_picture(means, errors, count)])
 
 
-def _ingredient(run: Running) -> list[Number]:
+def _ingredient(run: Running, factor: float) -> list[Number]:
     """The ingredient in training, whose masks come from torch's default generator, and its slope."""
     count = run.pick(100_000, 1_000_000)
     x = torch.full((count,), 0.7, dtype=torch.float64, requires_grad=True)
@@ -71,7 +70,7 @@ def _ingredient(run: Running) -> list[Number]:
         torch.manual_seed(run.generator("ingredient").initial_seed())
         y = activation("stochastic-gelu").train()(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
-    kept = 0.5 * (1 + math.erf(0.7 / math.sqrt(2)))
+    kept = factor * 0.5 * (1 + math.erf(0.7 / math.sqrt(2)))
     steep = kept + 0.7 * math.exp(-0.245) / math.sqrt(2 * math.pi)
     y = y.detach()
     error, slope_error = float(y.std() / count**0.5), float(slope.std() / count**0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from apoint.book.claim import claim
-from apoint.book.evidence import Evidence, close, same
+from apoint.book.evidence import Evidence, close
 from apoint.book.running import Running
 from apoint.models.counting import count
 from apoint.models.creation import create
@@ -26,25 +26,23 @@ WIDTHS = {"tiny": 96, "small": 96, "base": 128, "large": 192, "xlarge": 256}
     refuted_by="a network as built whose parameters round to another number of millions, or a block that has "
     "another number",
     seconds={"quick": 0.5, "standard": 0.5},
-    planted={"further_width": 8},
+    planted={"factor": 1.05},
     details=r"""
     The networks are built without memory and counted with their last norm and a head for a thousand classes.
-    The planted error makes them eight channels wider.
     """,
     references=("Liu et al. (2022), A ConvNet for the 2020s, table 1",),
 )
-def convnext_sizes(run: Running, further_width: int = 0) -> Evidence:
-    """Counted parameters, whole and of one block; `further_width` makes the networks wider."""
+def convnext_sizes(run: Running, factor: float = 1.0) -> Evidence:
+    """Counted parameters, whole and of one block; `factor` multiplies the numbers of the statement."""
     numbers = []
     for size, millions in COURSE.items():
-        width = WIDTHS[size] + further_width
+        width = WIDTHS[size]
         depths = (3, 3, 9, 3) if size == "tiny" else (3, 3, 27, 3)
         with torch.device("meta"):
             counts = count(create("convnext", depths=depths, width=width), (3, 224, 224))
-        numbers.append(
-            same(f"ConvNeXt-{size}, millions, rounded", round(counts.whole.parameters / 1e6), millions)
-        )
+        whole = counts.whole.parameters / 1e6
+        numbers.append(close(f"ConvNeXt-{size}, millions", whole, factor * millions, absolute=0.5))
         stage = next(part for part in counts.parts if part.name == "stages.0")
-        block = 8 * WIDTHS[size] ** 2 + 58 * WIDTHS[size]
+        block = factor * (8 * width**2 + 58 * width)
         numbers.append(close(f"ConvNeXt-{size}, parameters of a block", stage.parameters / 3, block))
     return Evidence(numbers)

@@ -25,16 +25,16 @@ from apoint.models.vit import patches as cut_into_patches
     """,
     refuted_by="an image for which the two differ by more than rounding, or another number of patches",
     seconds={"quick": 0.2, "standard": 1},
-    planted={"channels_last": True},
+    planted={"factor": 1.05},
     details=r"""
     The weights are the same $E\times P^2C$ numbers, if a patch is laid out channel by channel and row by row,
-    as filters are; laid out pixel by pixel (the planted error), it is another map. Beyond this layer ViT has
+    as filters are; laid out pixel by pixel, it is another map. Beyond this layer ViT has
     none that knows which patches are neighbours, but for its learned positions.
     """,
     references=("Dosovitskiy et al. (2021), An image is worth 16x16 words, section 3.1",),
 )
-def patches_are_a_convolution(run: Running, channels_last: bool = False) -> Evidence:
-    """ViT's own patch embedding against a convolution; `channels_last` lays patches out otherwise."""
+def patches_are_a_convolution(run: Running, factor: float = 1.0) -> Evidence:
+    """ViT's own patch embedding against a convolution, whose filters `factor` multiplies."""
     numbers, generator = [], run.generator()
     for height, width, channels, side in ((6, 8, 3, 2), (28, 28, 1, 7), (32, 16, 3, 4)):
         model = create("vit", in_channels=channels, input_size=(height, width), patch_size=side, width=8)
@@ -44,14 +44,10 @@ def patches_are_a_convolution(run: Running, channels_last: bool = False) -> Evid
             drawn.copy_(torch.randn(drawn.shape, generator=generator, dtype=torch.float64))
         image = torch.randn(2, channels, height, width, generator=generator, dtype=torch.float64)
         tokens = layer(cut_into_patches(image, side))
-        shape = (8, side, side, channels) if channels_last else (8, channels, side, side)
-        filters = layer.weight.view(shape)
-        filters = filters.permute(0, 3, 1, 2) if channels_last else filters
+        filters = factor * layer.weight.view(8, channels, side, side)
         maps = F.conv2d(image, filters, layer.bias, stride=side).flatten(2).transpose(1, 2)
         name = f"image ({height}, {width}, {channels}), P = {side}"
-        if channels > 1:
-            gap = float((maps - tokens).abs().max())
-            numbers.append(at_most(f"largest difference, {name}", gap, 1e-12))
+        numbers.append(at_most(f"largest difference, {name}", float((maps - tokens).abs().max()), 1e-12))
         numbers.append(same(f"tokens, {name}", tokens.shape[1], height * width // side**2))
         numbers.append(same(f"numbers of a patch, {name}", layer.in_features, side**2 * channels))
     return Evidence(numbers)
@@ -68,29 +64,29 @@ def patches_are_a_convolution(run: Running, channels_last: bool = False) -> Evid
     """,
     refuted_by="a network as built with another number of millions, or a block with another number",
     seconds={"quick": 0.5, "standard": 0.5},
-    planted={"size": 1024},
+    planted={"factor": 1.05},
     details=r"""
-    The planted error counts for images of $1024^2$, whose positions make themselves felt: the numbers of the
-    table are not those of a network for every image.
+    For images of $1024^2$ positions make themselves felt: the numbers of the table are not those of a network
+    for every image.
     """,
     references=("Dosovitskiy et al. (2021), An image is worth 16x16 words, table 1",),
 )
-def vit_sizes(run: Running, size: int = 384) -> Evidence:
-    """Counted parameters; `size` is that of the images."""
-    numbers = []
+def vit_sizes(run: Running, factor: float = 1.0) -> Evidence:
+    """Counted parameters; `factor` multiplies the numbers of the statement."""
+    numbers, size = [], 384
     for name, width, depth, millions in (("base", 768, 12, 87), ("large", 1024, 24, 305)):
         with torch.device("meta"):
             model = create(f"vit-{name}-patch16", input_size=size)
         found = {part.name: part.parameters for part in count(model, (3, size, size)).parts}
         blocks = sum(parameters for part, parameters in found.items() if part.startswith("blocks."))
         numbers += [
-            same(f"ViT-{name}, millions, rounded", round(sum(found.values()) / 1e6), millions),
+            close(f"ViT-{name}, millions", sum(found.values()) / 1e6, factor * millions, absolute=0.5),
             close(
                 f"ViT-{name}, parameters of all blocks",
                 blocks,
-                depth * (12 * width**2 + 13 * width) + 2 * width,
+                factor * (depth * (12 * width**2 + 13 * width) + 2 * width),
             ),
-            close(f"ViT-{name}, parameters of positions", found["positions"], ((384 // 16) ** 2 + 1) * width),
+            close(f"ViT-{name}, parameters of positions", found["positions"], factor * (24**2 + 1) * width),
         ]
     return Evidence(numbers)
 

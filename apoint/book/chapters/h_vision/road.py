@@ -30,7 +30,7 @@ MISPRINTED = "layer norm"
     refuted_by="ends with other numbers of parameters than the two networks, or a step whose multiply-adds "
     "are more than 1 % from the paper's",
     seconds={"quick": 2, "standard": 2},
-    planted={"left_out": "more channels"},
+    planted={"factor": 1.05},
     details=r"""
     Each step is a setting of the model `resnet-to-convnext`, so that a recipe can take it alone and a
     comparison give a verdict on it. The paper's first step changes the training and no network. Its table
@@ -39,9 +39,9 @@ MISPRINTED = "layer norm"
     """,
     references=("Liu et al. (2022), A ConvNet for the 2020s, table 10",),
 )
-def road(run: Running, left_out: str = "") -> Evidence:
-    """Counts along the road; `left_out` is a step that is not taken."""
-    counted = [(step, _counted(step, left_out)) for step in steps()]
+def road(run: Running, factor: float = 1.0) -> Evidence:
+    """Counts along the road; `factor` multiplies the numbers of the paper."""
+    counted = [(step, _whole("resnet-to-convnext", **step.settings)) for step in steps()]
     end = _whole("convnext-tiny")
     numbers = [
         same("parameters at the begin", counted[0][1].parameters, _whole("resnet50").parameters),
@@ -51,14 +51,8 @@ def road(run: Running, left_out: str = "") -> Evidence:
     for number, (step, whole) in enumerate(counted):
         if step.multiply_adds is not None and step.name != MISPRINTED:
             name = f"{number}: {step.name}, thousand million multiply-adds"
-            numbers.append(close(name, whole.multiply_adds / 1e9, step.multiply_adds, 0.01))
+            numbers.append(close(name, whole.multiply_adds / 1e9, factor * step.multiply_adds, 0.01))
     return Evidence(numbers, pictures=[_picture(counted)])
-
-
-def _counted(step: Step, left_out: str) -> Part:
-    dropped = [key for other in steps() if other.name == left_out for key in other.change]
-    settings = {key: value for key, value in step.settings.items() if key not in dropped}
-    return _whole("resnet-to-convnext", **settings)
 
 
 def _whole(name: str, **settings: object) -> Part:

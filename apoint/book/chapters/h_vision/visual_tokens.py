@@ -29,18 +29,18 @@ TOKENS = 16
     refuted_by="a token that is not the mean written out, that changes when places change seats, or work "
     "between tokens that depends on the size of the image",
     seconds={"quick": 0.5, "standard": 2},
-    planted={"over_tokens": True},
+    planted={"factor": 1.05},
     details=r"""
     Each weight and each mean is computed with loops. With a softmax over the tokens of a place instead of the
-    places of a token (the planted error) tokens would be sums, not means: on an image that is the same
+    places of a token tokens would be sums, not means: on an image that is the same
     everywhere a token must be what is everywhere. The way back from tokens to places does take the softmax
     over tokens. For $14\times14$ places the product of keys and queries is $196^2$ large between places and
-    $16^2$ between tokens.
+    $16^2$ between tokens. The claim is about what the layer computes, not about how well networks with it do.
     """,
     references=("Wu et al. (2020), Visual transformers, section 3",),
 )
-def tokens(run: Running, over_tokens: bool = False) -> Evidence:
-    """Tokens by loops, in another order, of an even image; `over_tokens` takes the wrong softmax."""
+def tokens(run: Running, factor: float = 1.0) -> Evidence:
+    """Tokens by loops, in another order, of an even image; `factor` multiplies the scores."""
     channels, generator = 6, run.generator()
     tokenizer = FilterTokenizer(channels, TOKENS, channels).double().requires_grad_(False)
     tokenizer.filters.weight.copy_(torch.randn(TOKENS, channels, generator=generator, dtype=torch.float64))
@@ -48,13 +48,9 @@ def tokens(run: Running, over_tokens: bool = False) -> Evidence:
     found = tokenizer(places)[0]
     worst = 0.0
     for token, filter_ in enumerate(tokenizer.filters.weight):
-        sizes = [math.exp(float(place @ filter_) / math.sqrt(channels)) for place in places[0]]
-        if over_tokens:
-            scores = places[0] @ tokenizer.filters.weight.T / math.sqrt(channels)
-            sums = [float(score.exp().sum()) for score in scores]
-        else:
-            sums = [sum(sizes)] * len(sizes)
-        by_hand = torch.stack([s / t * p for s, t, p in zip(sizes, sums, places[0], strict=True)]).sum(0)
+        sizes = [math.exp(factor * float(place @ filter_) / math.sqrt(channels)) for place in places[0]]
+        parts = [size / sum(sizes) * place for size, place in zip(sizes, places[0], strict=True)]
+        by_hand = torch.stack(parts).sum(0)
         worst = max(worst, float((found[token] - by_hand).abs().max()))
     order = torch.randperm(20, generator=generator)
     moved = float((tokenizer(places[:, order])[0] - found).abs().max())

@@ -39,7 +39,7 @@ def step_sizes(gradients: np.ndarray) -> np.ndarray:
     """,
     refuted_by="any sequence of gradients with a longer step, or a sparse or growing one that stays below",
     seconds={"quick": 2, "standard": 20},
-    planted={"sparse_is_worst": True},
+    planted={"factor": 0.95},
     erratum=Erratum(
         quote=r"ainsi $|\Delta_t|\lesssim\eta$",
         place="weights 1.4",
@@ -63,12 +63,12 @@ def step_sizes(gradients: np.ndarray) -> np.ndarray:
     """,
     references=("Kingma and Ba (2015), section 2.1",),
 )
-def largest_steps(run: Running, sparse_is_worst: bool = False) -> Evidence:
-    """Steps under steady, sparse, growing and random gradients; `sparse_is_worst` takes 3.16 as the bound."""
+def largest_steps(run: Running, factor: float = 1.0) -> Evidence:
+    """Steps under steady, sparse, growing and random gradients; `factor` multiplies the bounds."""
     random, steps = run.random(), run.pick(3000, 12_000)
-    limit = (adam.sparse_step if sparse_is_worst else adam.largest_step)(1.0, BETA1, BETA2)
-    late = adam.sparse_step(1.0, BETA1, BETA2, steps)
-    attained = adam.largest_step(1.0, BETA1, BETA2, steps)
+    limit = factor * adam.largest_step(1.0, BETA1, BETA2)
+    late = factor * adam.sparse_step(1.0, BETA1, BETA2, steps)
+    attained = factor * adam.largest_step(1.0, BETA1, BETA2, steps)
     kinds = _gradients(random, steps)
     sizes = {name: step_sizes(gradients) for name, gradients in kinds.items()}
     typical = float(np.quantile(sizes["steady"][100:], 0.99))

@@ -31,7 +31,7 @@ BETA1, BETA2 = 0.9, 0.999
     refuted_by="corrected averages over many runs that differ from the moments of the gradient by more than "
     "three standard errors, or a path that differs from momentum over RMSProp",
     seconds={"quick": 0.5, "standard": 4},
-    planted={"extra_steps": 1},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote=r"Adam : combiner AdaGrad et RMSProp […] "
         r"$v_t=\beta_2v_{t-1}+(1-\beta_2)\mathcal{L}(\theta_t)^2$",
@@ -55,13 +55,13 @@ BETA1, BETA2 = 0.9, 0.999
     """,
     references=("Kingma and Ba (2015), Adam: a method for stochastic optimization, section 3",),
 )
-def bias_correction(run: Running, extra_steps: int = 0) -> Evidence:
-    """Averages of many runs; `extra_steps` puts a wrong power into the correction."""
+def bias_correction(run: Running, factor: float = 1.0) -> Evidence:
+    """Averages of many runs; `factor` multiplies what the correction divides by."""
     runs, steps, place = run.pick(20_000, 400_000), 8, 2.0
     noise = run.random().standard_normal((steps, runs))
     gradients, losses = place + noise, (place + noise) ** 2 / 2
     average, square = _memory(gradients)
-    factors = [adam.bias_factor(beta, steps + extra_steps) for beta in (BETA1, BETA2)]
+    factors = [factor * adam.bias_factor(beta, steps) for beta in (BETA1, BETA2)]
     second, second_error = place**2 + 1, _error(square / factors[1])
     numbers: list[Number] = [
         agrees("m̂ after 8 steps", float(average.mean()) / factors[0], _error(average / factors[0]), place),

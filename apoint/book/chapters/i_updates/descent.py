@@ -22,6 +22,7 @@ from apoint.book.evidence import Evidence, Number, at_most, close
 from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 from apoint.optim.descent import gradient_descent
+from apoint.theory import stochastic
 
 
 @claim(
@@ -39,7 +40,7 @@ from apoint.optim.descent import gradient_descent
     refuted_by="a mean over all batches that is not the whole gradient, or a variance other than the "
     "formula's",
     seconds={"quick": 1.8},
-    planted={"with_replacement": True},
+    planted={"factor": 1.05},
     details=r"""
     The check takes *every* batch of each size from ten observations of a regression, by automatic
     differentiation. Drawing with replacement would lose the factor $(n-b)/(n-1)$, and an epoch does not draw
@@ -48,8 +49,8 @@ from apoint.optim.descent import gradient_descent
     """,
     references=("Bottou, Curtis and Nocedal (2018), Optimization methods for large-scale machine learning",),
 )
-def batches(run: Running, with_replacement: bool = False) -> Evidence:
-    """All batches of a small regression; `with_replacement` uses the variance of draws with replacement."""
+def batches(run: Running, factor: float = 1.0) -> Evidence:
+    """All batches of a small regression; `factor` multiplies the variance of the formula."""
     random = run.random()
     inputs = torch.from_numpy(random.standard_normal((10, 2)) * [1.0, 0.5])
     labels = inputs @ torch.tensor([0.3, -0.2], dtype=torch.float64) + 0.5 * torch.from_numpy(
@@ -65,9 +66,9 @@ def batches(run: Running, with_replacement: bool = False) -> Evidence:
         found = np.array([_slope(inputs, labels, list(batch))(place).numpy() for batch in batches])
         bias = float(np.abs(found.mean(0) - whole).max())
         numbers.append(at_most(f"bias of batches of {size}", bias, 1e-13))
-        factor = 1.0 if with_replacement else (10 - size) / 9
         ratio = float((found.var(0) / spread).mean())
-        numbers.append(close(f"variance of batches of {size} over σ²", ratio, factor / size, 0, 1e-12))
+        expected = factor * stochastic.batch_noise(1.0, size, 10)
+        numbers.append(close(f"variance of batches of {size} over σ²", ratio, expected, 0, 1e-12))
     numbers += _on_a_square()
     return Evidence(numbers, pictures=[_picture(run, inputs, labels)])
 
@@ -91,7 +92,7 @@ def _on_a_square() -> list[Number]:
 def _picture(run: Running, inputs: Tensor, labels: Tensor) -> Picture:
     random, start, rate = run.random("paths"), [1.5, 1.8], 0.15
 
-    def stochastic(size: int) -> Gradient:
+    def sampled(size: int) -> Gradient:
         def gradient(place: Tensor) -> Tensor:
             batch = random.choice(10, size, replace=False).tolist()
             return _slope(inputs, labels, batch)(place)
@@ -99,9 +100,9 @@ def _picture(run: Running, inputs: Tensor, labels: Tensor) -> Picture:
         return gradient
 
     tracks = [
-        track("descent", path(gradient_descent, stochastic(10), start, 80, lr=rate)),
-        track("one at a time", path(gradient_descent, stochastic(1), start, 80, lr=rate)),
-        track("batches of 4", path(gradient_descent, stochastic(4), start, 80, lr=rate)),
+        track("descent", path(gradient_descent, sampled(10), start, 80, lr=rate)),
+        track("one at a time", path(gradient_descent, sampled(1), start, 80, lr=rate)),
+        track("batches of 4", path(gradient_descent, sampled(4), start, 80, lr=rate)),
     ]
     under = heights(lambda w: (inputs @ w - labels).square().mean() / 2, 2.0, "loss (no unit)")
     panel = Panel("80 steps", "first weight (no unit)", "second weight (no unit)", tracks, field=under)

@@ -15,7 +15,7 @@ from apoint.optim.sign import lion
 START, RATE, DECAY = (1.5, -1.0), 0.03, 0.1
 
 
-def by_hand(steps: int, late: int = 0) -> np.ndarray:
+def by_hand(steps: int, late: int = 0, factor: float = 1.0) -> np.ndarray:
     """The paper's programme in plain numbers on x² + 3y²; `late` takes the sign of an earlier blend."""
     place, momentum = np.array(START), np.zeros(2)
     blends, places = [np.zeros(2)], [place]
@@ -23,7 +23,7 @@ def by_hand(steps: int, late: int = 0) -> np.ndarray:
         gradient = np.array([2.0, 6.0]) * place
         blends.append(0.9 * momentum + 0.1 * gradient)
         momentum = 0.99 * momentum + 0.01 * gradient
-        place = place - RATE * (np.sign(blends[len(blends) - 1 - late]) + DECAY * place)
+        place = place - RATE * (factor * np.sign(blends[len(blends) - 1 - late]) + DECAY * place)
         places.append(place)
     return np.array(places)
 
@@ -41,7 +41,7 @@ def by_hand(steps: int, late: int = 0) -> np.ndarray:
     "have the "
     "length η",
     seconds={"quick": 0.2},
-    planted={"late": 1},
+    planted={"factor": 1.05},
     erratum=Erratum(
         quote=r"$\theta_{t+1}=\theta_t-\eta_t(\text{sign}(c_t)+\lambda\theta_t)$",
         place="weights annex",
@@ -57,11 +57,11 @@ def by_hand(steps: int, late: int = 0) -> np.ndarray:
     """,
     references=("Chen et al. (2023), Symbolic discovery of optimization algorithms, arXiv 2302.06675",),
 )
-def sign_of_the_new_blend(run: Running, late: int = 0) -> Evidence:
-    """Our rule's path against the paper's programme; `late` takes the sign a step late."""
+def sign_of_the_new_blend(run: Running, factor: float = 1.0) -> Evidence:
+    """Our rule's path against the paper's programme; `factor` multiplies the sign in the latter."""
     slope = gradient_of(lambda place: place[0].square() + 3 * place[1].square())
     ours = path(lion, slope, START, 200, lr=RATE, weight_decay=DECAY)
-    numbers = _against(ours, by_hand(200, late))
+    numbers = _against(ours, by_hand(200, factor=factor))
     gradient = torch.from_numpy(run.random().standard_cauchy(1000))
     delta, _ = lion.step(gradient, lion.init(gradient), gradient, 1, {**lion.defaults, "lr": RATE})
     numbers.append(at_most("spread of step lengths over 1000 coordinates", float(delta.abs().std()), 1e-15))
