@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import betainc, betainccinv, betaln
+from scipy.special import betainc, betainccinv, betaln, gammaln
 
 from apoint.errors import UsageError
 
