@@ -150,6 +150,8 @@ def reference_block(block, x, option):
     first, norm_1, _, _, second, norm_2 = block.branch
     h = F.relu(normalise(norm_1, F.conv2d(x, first.weight, stride=first.stride, padding=1)))
     h = normalise(norm_2, F.conv2d(h, second.weight, padding=1))
+    if option == "none":
+        return F.relu(h)
     if x.shape[1] != h.shape[1] and option == "A":
         x = torch.cat([x[:, :, ::2, ::2], torch.zeros_like(h[:, x.shape[1] :])], dim=1)
     elif x.shape[1] != h.shape[1]:
@@ -157,7 +159,7 @@ def reference_block(block, x, option):
     return F.relu(h + x)
 
 
-@pytest.mark.parametrize("option", ["A", "B"])
+@pytest.mark.parametrize("option", ["A", "B", "none"])
 def test_resnet_is_the_network_of_the_paper(option):
     model = double(create("resnet-cifar", depth=14, width=4, shortcut=option, num_classes=3)).eval()
     x = noise(2, 3, 16, 16)
@@ -168,6 +170,11 @@ def test_resnet_is_the_network_of_the_paper(option):
             h = reference_block(block, h, option)
     assert h.shape == (2, 16, 4, 4)
     torch.testing.assert_close(model(x), model.head(h.mean((2, 3))))
+
+
+def test_a_network_without_shortcuts_cannot_drop_branches():
+    with pytest.raises(UsageError, match="needs shortcuts"):
+        create("resnet-cifar", depth=8, shortcut="none", stochastic_depth=0.2)
 
 
 def test_resnet_with_norms_before_keeps_a_straight_path():

@@ -211,7 +211,7 @@ def _label_numbers(clean: Replica, permuted: Replica, random: Replica) -> list[N
 
 def _picture(changes: dict[str, list[float]]) -> Picture:
     images = [name for name in changes if not name.endswith("labels")]
-    by_epoch = [Series(name, range(EPOCHS), changes[name]) for name in images]
+    by_epoch = [Series(name, range(EPOCHS), changes[name], style="steps") for name in images]
     side = 32
     waves = np.arange(1, side // 2)
     places = (np.arange(side) + 0.5) / side

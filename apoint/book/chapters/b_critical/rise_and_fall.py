@@ -233,7 +233,9 @@ def _series(label: str, curves: Sequence[_Curve], name: str) -> Series:
 
 def _two_phases(curves: Sequence[_Curve]) -> Picture:
     panels = [
-        Panel("Trace", "epoch", "trace of the Fisher information (nats)", [_series("tr F", curves, "trace")]),
+        Panel(
+            "Trace", "epoch", "trace of the Fisher information (no unit)", [_series("tr F", curves, "trace")]
+        ),
         Panel("Test performance", "epoch", "test accuracy", [_series("accuracy", curves, "accuracy")]),
     ]
     caption = f"Mean and whole range of {len(curves)} networks; 0 is before training."
@@ -251,7 +253,7 @@ def _why(curves: Sequence[_Curve], others: Sequence[_Curve]) -> Picture:
         _series("label smoothing", others, "uncertainty"),
     ]
     panels = [
-        Panel("Trace", "epoch", "trace of the Fisher information (nats)", traces, y_log=True),
+        Panel("Trace", "epoch", "trace of the Fisher information (no unit)", traces, y_log=True),
         Panel("Uncertainty of the predictions", "epoch", "mean of 1 - Σp² (no unit)", uncertain),
     ]
     caption = f"Mean and whole range of {len(curves)} networks in each arm; 0 is before training."

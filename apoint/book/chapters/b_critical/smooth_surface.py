@@ -37,12 +37,12 @@ NEAR, REACH, DIRECTIONS, EXAMPLES = 0.1, 0.5, 5, 128
     details=r"""
     Each network is measured along five directions to both sides, on training examples, in eval mode as in the
     paper. The residual network learns faster, so that at equal length of training it is better trained; the
-    arm that is trained for half as long is there to tell smoothness from that. The claim is about the neighbourhood of
-    the weights. Farther out, at half of the length of the filters and beyond, both losses are far above that
-    of chance, and which is higher depends on how certain the network is of its wrong answers; the
-    figure shows this and nothing is claimed of it. Distance and recipe were chosen with seeds 0 and 1. The
-    length of training matters: after six epochs at the scale `quick` the plain network has hardly begun to
-    learn, with a loss of 1.5, and its loss rises no more than the residual one's.
+    arm that is trained for half as long is there to tell smoothness from that. The claim is about the
+    neighbourhood of the weights. Farther out, at half of the length of the filters and beyond, both losses
+    are far above that of chance, and which is higher depends on how certain the network is of its wrong
+    answers; the figure shows this and nothing is claimed of it. Distance and recipe were chosen with seeds 0
+    and 1. The length of training matters: after six epochs at the scale `quick` the plain network has hardly
+    begun to learn, with a loss of 1.5, and its loss rises no more than the residual one's.
     """,
     references=("Li et al. (2018), Visualizing the loss landscape of neural nets",),
 )
