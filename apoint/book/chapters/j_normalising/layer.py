@@ -105,7 +105,8 @@ def _picture(x_nd: Tensor) -> Picture:
     panels.append(_columns("Layer norm: each row", "observation (row)", rows.t()))
     caption = (
         f"One matrix of {OBSERVATIONS} observations and {FEATURES} features, its values as dots; bars are "
-        "mean and standard deviation of a column, or of a row. Batch norm makes all columns alike, layer norm all rows."
+        "mean and standard deviation of a column, or of a row. Batch norm makes all columns alike, layer norm"
+        " all rows."
     )
     return Picture(caption, panels, "weights 3.2, batch norm and layer norm")
 

@@ -14,11 +14,12 @@ from apoint.book.evidence import Evidence, agrees, at_least, at_most
 from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 from apoint.models.char_transformer import CharTransformer, char_transformer
+from apoint.models.transformer import Placement
 from apoint.nn.residual import Residual
 
 DEPTHS = (2, 4, 8, 16, 32)
 VOCABULARY, CONTEXT, SEQUENCES = 64, 8, 4
-PLACEMENTS = ("post", "pre")
+PLACEMENTS: tuple[Placement, ...] = ("post", "pre")
 STATIONS = {
     "post": ("input", "attention", "sum", "norm", "feed-forward", "sum", "norm"),
     "pre": ("input", "norm", "attention", "sum", "norm", "feed-forward", "sum"),
@@ -63,7 +64,7 @@ class _Start:
     no gradient at all. The norm at the end of pre-norm matters too, since without it the two kinds are not on
     one scale. The theorem is about the loss at one position, so the norm is taken for each position and then
     averaged; the gradient of a whole batch also counts how alike positions become in deep networks, and its
-    slopes here were near 0.2 and -0.35. The planted error multiplies measured slopes and mean squares by 1.08.
+    slopes here were near 0.2 and -0.35. The planted error multiplies slopes and mean squares by 1.08.
 
     The figure shows where the norms stand in a block, with the size of the signal at each place, and the
     gradient over the layers.
@@ -101,13 +102,19 @@ def gradients_at_start(run: Running, factor: float = 1.0) -> Evidence:
     return Evidence(numbers, pictures=[_placement_picture(run, width), _gradient_picture(found)])
 
 
-def _model(run: Running, placement: str, depth: int, width: int, number: int) -> CharTransformer:
+def _model(run: Running, placement: Placement, depth: int, width: int, number: int) -> CharTransformer:
     generator = run.generator(f"{placement} {depth} {number}")
-    assert placement in ("pre", "post")
     model = char_transformer(
-        VOCABULARY, CONTEXT, depth=depth, width=width, num_heads=1, placement=placement,  # type:
-        ignore[arg-type] tied=False, activation="relu", expansion=1.0,
-    )  # fmt: skip
+        VOCABULARY,
+        CONTEXT,
+        depth=depth,
+        width=width,
+        num_heads=1,
+        placement=placement,
+        tied=False,
+        activation="relu",
+        expansion=1.0,
+    )
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.dim() == 2:
@@ -118,7 +125,7 @@ def _model(run: Running, placement: str, depth: int, width: int, number: int) ->
     return model
 
 
-def _start(run: Running, placement: str, depth: int, width: int, number: int) -> _Start:
+def _start(run: Running, placement: Placement, depth: int, width: int, number: int) -> _Start:
     model = _model(run, placement, depth, width, number)
     tokens, targets = _batch(run, number)
     squares: list[float] = []
@@ -164,7 +171,7 @@ def _slope(
 
 
 @torch.no_grad()
-def _stations(run: Running, placement: str, width: int) -> list[float]:
+def _stations(run: Running, placement: Placement, width: int) -> list[float]:
     """The root mean square at each place of the fourth of eight blocks."""
     model = _model(run, placement, 8, width, 0)
     x = model.positions(model.embedding(_batch(run, 0)[0]))

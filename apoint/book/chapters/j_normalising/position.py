@@ -127,7 +127,7 @@ FIRST_SEED = 100
     statement=r"""
     Which place is better depends on the network. On the same data, batch norm after the activation gives a
     convolutional network a lower test loss than before it, and a perceptron a higher one. So the advice to
-    put it after the activation, which the course takes from experience, holds for the one and not for the other.
+    put it after the activation, which the course takes from experience, holds for the first only.
     """,
     refuted_by="a verdict in test loss other than better for the convolutional network, or other than worse "
     "for the perceptron, over paired seeds",

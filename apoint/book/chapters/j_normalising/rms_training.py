@@ -46,8 +46,8 @@ FIRST_SEED = 100
     documentation; at the scale `standard` four blocks of width 64 and 600 updates. The mean of a hidden state
     is small in such a network, so that the two norms do nearly the same; where features have a large common
     mean they would differ more. On the same seeds the two blocks without any norm learned even faster (2.40
-    against 2.53 nats): at this depth neither norm is needed, and "as good" says no more than it says. The planted error
-    halves the width of the network with RMSNorm.
+    against 2.53 nats): at this depth
+    neither norm is needed. The planted error halves the width of the network with RMSNorm.
     """,
     references=("Zhang and Sennrich (2019), Root mean square layer normalization, section 5",),
 )

@@ -97,7 +97,7 @@ def shift_along_training(run: Running, is_swapped: bool = False) -> Evidence:
 def _measure(
     run: Running, recipe: dict[str, Any], steps: tuple[int, ...], seeds: range, accuracies: list[float]
 ) -> Found:
-    """Trainings that end at each of the steps; a constant rate makes a shorter one the beginning of a longer."""
+    """Trainings that end at each step; the rate is constant, so a shorter one begins a longer one."""
     found: Found = {step: [] for step in steps}
     for step in steps:
         ended = train(run, {**recipe, "steps": step}, seeds)

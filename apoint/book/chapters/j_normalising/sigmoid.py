@@ -27,7 +27,7 @@ STEP = 1 - 2 / math.pi
     $\sigma(\gamma Z)$ at $\gamma=1$ misses only 1.6 % of its variance, and 95 % of the values lie between
     0.12 and 0.88. With $\gamma=8$ the line misses 25 %, and as $\gamma\to\infty$ the sigmoid becomes a step,
     of which it misses $1-2/\pi=36\,\%$. So the learned scale and shift $z=\gamma\hat x+\beta$ decide how much
-    of the non-linearity is used; $\gamma=\sqrt{v+\varepsilon}$ and $\beta=\mu$ undo the normalisation exactly.
+    of the non-linearity is used; $\gamma=\sqrt{v+\varepsilon}$ and $\beta=\mu$ undo the norm exactly.
     """,
     refuted_by="other shares than these, in drawn values or by quadrature, or a layer with that γ and β that "
     "does not return its input",
