@@ -35,7 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from apoint.book.course import ROWS, Row
+from apoint.book.course import AUTHORS, ROWS, Row
 from apoint.book.evidence import Evidence, Number
 from apoint.book.running import SCALES, Running
 from apoint.book.text import Text, Words
@@ -83,6 +83,12 @@ class Erratum:
         found = _ERRATUM_ID.fullmatch(self.id)
         assert found is not None, f"erratum {self.id!r}: no id such as I5.1"
         return ROWS[found[1]]
+
+    @property
+    def attribution(self) -> str:
+        """Whose words they are and where they stand."""
+        author = AUTHORS.get(self.place.split(" ", 1)[0])
+        return f"{author}, {self.place}" if author else self.place
 
     @property
     def of_claim(self) -> bool:
@@ -284,7 +290,7 @@ def _enter_erratum(one: Erratum) -> None:
     assert not one.of_claim, f"erratum {one.id!r}: an entry of its own is numbered, as in I5.1"
     assert one.row.id in ROWS
     assert one.quote, f"erratum {one.id!r}: needs the words of the source"
-    assert one.place, f"erratum {one.id!r}: needs the place of those words"
+    assert one.place.split()[0] in AUTHORS, f"erratum {one.id!r}: the place begins with a source"
     assert one.id not in _errata, f"erratum {one.id!r} exists twice"
     _errata[one.id] = one
 

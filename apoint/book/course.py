@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AUTHORS = {
+    "notes": "Lopès-Quintas",
+    "start": "Lopès-Quintas",
+    "llm": "Lopès-Quintas",
+    "weights": "Lopès-Quintas",
+    "theory": "Merad",
+}
 CHAPTERS = {
     "A": "A network and its first signal",
     "B": "A bad start is not made up",

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from apoint.book.claim import Claim, Erratum, Exercise, entered
@@ -30,21 +30,26 @@ def claims() -> dict[str, Claim]:
     """All claims by id, in the order of the course."""
     _load_chapters()
     found = entered()[0]
-    return {id: found[id] for id in sorted(found, key=_order)}
+    return {id: found[id] for id in sorted(found, key=course_order)}
 
 
 def exercises() -> dict[str, Exercise]:
     """All exercises by number, in the order of the course."""
     _load_chapters()
     found = entered()[1]
-    return {number: found[number] for number in sorted(found, key=lambda n: (_order(found[n].row), n))}
+    return {number: found[number] for number in sorted(found, key=lambda n: (course_order(found[n].row), n))}
 
 
 def errata() -> dict[str, Erratum]:
     """All errata by id, those of claims included, in the order of the course."""
     _load_chapters()
-    found = {id: claim.erratum for id, claim in entered()[0].items() if claim.erratum} | entered()[2]
-    return {id: found[id] for id in sorted(found, key=_order)}
+    return all_errata(entered()[0], entered()[2])
+
+
+def all_errata(claims: Mapping[str, Claim], entries: Mapping[str, Erratum]) -> dict[str, Erratum]:
+    """The errata of claims and those that are entries of their own, in the order of the course."""
+    found = {id: claim.erratum for id, claim in claims.items() if claim.erratum} | dict(entries)
+    return {id: found[id] for id in sorted(found, key=course_order)}
 
 
 def select(names: Iterable[str]) -> list[Claim]:
@@ -58,7 +63,7 @@ def select(names: Iterable[str]) -> list[Claim]:
         if not fitting:
             raise UnknownNameError("claim", name, [*known, *CHAPTERS])
         chosen.update({claim.id: claim for claim in fitting})
-    return [chosen[id] for id in sorted(chosen, key=_order)]
+    return [chosen[id] for id in sorted(chosen, key=course_order)]
 
 
 def run(
@@ -131,7 +136,7 @@ def examine(erratum: Erratum) -> tuple[Ruling, Evidence]:
     return rule(evidence, has_erratum=True), evidence
 
 
-def _order(id: str) -> tuple[str, int, str, int]:
+def course_order(id: str) -> tuple[str, int, str, int]:
     """By chapter, row, claim of the row, and number of the erratum, whose entries come after the claims."""
     found = re.fullmatch(r"([A-Z])(\d+)([a-z]?)(?:\.(\d+))?", id)
     assert found is not None, f"{id!r} is no id"

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from apoint.book import prose
 from apoint.book.card import SIGNS, signed, value_words
-from apoint.book.claim import Claim, Exercise
+from apoint.book.claim import Claim, Erratum, Exercise
 from apoint.book.course import Row
 from apoint.book.drawing import panel_svg
 from apoint.book.evidence import Number, all_hold
 from apoint.book.outcome import Outcome
 from apoint.book.picture import Picture
-from apoint.book.site.frame import badge, whole
+from apoint.book.site.frame import badge, erratum_place, quotation, whole
 from apoint.book.site.shelf import Shelf
 from apoint.report.figures.svg import NAMESPACE
 from apoint.report.markup import Markup, element, join, raw, table
@@ -78,9 +78,27 @@ def _row(shelf: Shelf, row: Row) -> Markup:
         body = [element("p", "Not yet written.", class_="soft")]
     else:
         body = [_claim(claim, shelf.outcomes.get(claim.id), headed=not alone) for claim in own]
+    slips = _slips(shelf.entries_of(row.id))
     tasks = [_exercise(shelf, each) for each in shelf.exercises_of(row.id)]
     anchor = None if any(claim.id == row.id for claim in own) else row.id
-    return element("section", heading, source, body, tasks, id=anchor)
+    return element("section", heading, source, body, slips, tasks, id=anchor)
+
+
+def _slips(errata: Sequence[Erratum]) -> Markup | None:
+    """Errata that belong to no claim, in a line each; the list of errata has the rest."""
+    if not errata:
+        return None
+    lines = [
+        element(
+            "li",
+            element("a", prose.inline(one.title), href=erratum_place(one)),
+            f" ({one.place}): ",
+            prose.inline(one.corrected),
+        )
+        for one in errata
+    ]
+    title = "Also wrong in the source"
+    return element("div", element("h4", title), element("ul", lines), class_="slips")
 
 
 def _claim(claim: Claim, outcome: Outcome | None, headed: bool) -> Markup:
@@ -124,8 +142,9 @@ def _erratum(claim: Claim, outcome: Outcome | None) -> Markup:
         )
     ]
     why = element("div", prose.markup(claim.erratum.why), class_="prose") if claim.erratum.why else None
+    words = quotation(claim.erratum)
     return element(
-        "div", element("h4", "Erratum"), element("div", ways, class_="ways"), why, class_="erratum"
+        "div", element("h4", "Erratum"), words, element("div", ways, class_="ways"), why, class_="erratum"
     )
 
 

@@ -6,8 +6,9 @@ import base64
 import hashlib
 import html
 
+from apoint.book import prose
 from apoint.book.card import NOT_RUN, VERDICT_SIGNS
-from apoint.book.claim import Claim
+from apoint.book.claim import Claim, Erratum
 from apoint.book.site.shelf import Shelf
 from apoint.report.frame import document
 from apoint.report.markup import Markup, element, raw
@@ -53,6 +54,21 @@ mtd.to-right{text-align:right}
 annotation{display:none}
 .erratum{background:var(--notice);border-left:5px solid var(--worsened);padding:.7em 1em .8em;margin:1.1em 0}
 .erratum>h4{margin:0 0 .3em;font-size:1rem}
+.quoted{margin:.5em 0 .7em;padding:0 0 0 .9em;border-left:3px solid var(--rule)}
+.quoted blockquote{margin:0;font-family:var(--serif);font-style:italic;overflow-x:auto;overflow-y:hidden;
+ padding:.1em 0}
+.quoted math{font-style:normal}
+.quoted figcaption{font-size:.84rem;color:var(--soft);margin:.1em 0 0}
+.entry{margin:1.8em 0 0}
+.entry+.entry{padding-top:1.3em;border-top:1px dashed var(--rule)}
+.entry>h3{display:flex;flex-wrap:wrap;gap:.3em .8em;align-items:center;margin:0}
+.entry>h3 a{text-decoration:none}
+.entry>h3 a:hover{text-decoration:underline}
+.decisive{font-size:.88rem}
+.slips{border-left:5px solid var(--worsened);background:var(--notice);padding:.6em 1em .7em;margin:1.2em 0}
+.slips h4{margin:0 0 .2em;font-size:1rem}
+.slips ul{margin:0;padding-left:1.2em}
+.slips li{margin:.3em 0}
 .ways{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.4em 2em}
 .ways h5{margin:.2em 0;font-size:.92rem}
 .ways table{font-size:.86rem}
@@ -111,7 +127,9 @@ annotation{display:none}
  .exercise{background:none;border:1px solid var(--rule);break-inside:avoid}
  .code pre{white-space:pre-wrap}
  .formula,.prose p,.code{overflow:visible}
- .claim h3,.erratum h4{break-after:avoid}
+ .claim h3,.erratum h4,.entry h3{break-after:avoid}
+ .entry{break-inside:avoid}
+ .quoted blockquote{overflow:visible}
 }
 """
 
@@ -187,3 +205,16 @@ def badge(verdict: str | None) -> Markup:
 def place(claim: Claim) -> str:
     """Where a claim stands, as the target of a link."""
     return f"{claim.row.chapter.lower()}.html#{claim.id}"
+
+
+def erratum_place(erratum: Erratum) -> str:
+    """Where an erratum stands in the list of errata, as the target of a link."""
+    return f"errata.html#erratum-{erratum.id}"
+
+
+def quotation(erratum: Erratum) -> Markup | None:
+    """The words of the source in their own language, with whose they are; None where they are not given."""
+    if not erratum.quote:
+        return None
+    words = element("blockquote", "«\u00a0", prose.inline(erratum.quote), "\u00a0»", lang="fr")
+    return element("figure", words, element("figcaption", erratum.attribution), class_="quoted")

@@ -2,53 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from apoint.book import prose
 from apoint.book.card import SIGNS, signed, value_words
-from apoint.book.claim import Claim
+from apoint.book.claim import Claim, Erratum
 from apoint.book.evidence import Number
-from apoint.book.site.frame import badge, place, whole
+from apoint.book.site.frame import badge, erratum_place, place, quotation, whole
 from apoint.book.site.shelf import Shelf
 from apoint.report.markup import Markup, element, join
 from apoint.report.words import count
 
 
 def errata_page(shelf: Shelf) -> str:
-    """All errata: as written, as corrected, and a number for each."""
-    wrong = [claim for claim in shelf.claims.values() if claim.erratum]
+    """All errata: the words of the source, as written, as corrected, and what shows it."""
+    found = shelf.errata
+    cited = [one for one in found.values() if not one.of_claim and one.check is None]
+    shown = f"{len(found) - len(cited)} by a number that the printed form gets wrong"
     lead = (
-        f"{count(len(wrong), 'statement')} of the course, checked as written and as corrected, each with the "
-        "number that shows it."
+        f"{count(len(found), 'place')} where the course is wrong, {shown}"
+        + (f", {len(cited)} by a publication." if cited else ".")
+        + " The French words are quoted from the course."
     )
     head = element("header", element("h1", "Errata"), element("p", lead, class_="lead"))
-    return whole(shelf, "errata.html", "Errata", head, [_erratum(shelf, claim) for claim in wrong])
+    parts = [_errata_of_chapter(shelf, letter) for letter in shelf.chapters]
+    return whole(shelf, "errata.html", "Errata", head, _contents(found.values()), parts)
 
 
-def _erratum(shelf: Shelf, claim: Claim) -> Markup:
-    assert claim.erratum is not None
-    outcome = shelf.outcomes.get(claim.id)
-    named = element("a", f"{claim.id} ", prose.inline(claim.title), href=place(claim))
+def _contents(errata: Iterable[Erratum]) -> Markup:
+    lines = [
+        element(
+            "li",
+            element(
+                "a",
+                element("span", one.id, class_="id"),
+                prose.inline(one.title),
+                href=f"#{_anchor(one)}",
+            ),
+        )
+        for one in errata
+    ]
+    return element("ul", lines, class_="contents")
+
+
+def _errata_of_chapter(shelf: Shelf, letter: str) -> Markup | None:
+    own = [one for one in shelf.errata.values() if one.row.chapter == letter]
+    if not own:
+        return None
+    title = element("a", f"{letter}. {shelf.chapters[letter]}", href=f"{letter.lower()}.html")
+    return element("section", element("h2", title), [_erratum(shelf, one) for one in own])
+
+
+def _anchor(erratum: Erratum) -> str:
+    return erratum_place(erratum).partition("#")[2]
+
+
+def _erratum(shelf: Shelf, erratum: Erratum) -> Markup:
+    verdict, written, corrected = _found(shelf, erratum)
+    row = erratum.row
+    target = erratum.id if erratum.of_claim else row.id
+    named = element(
+        "a",
+        element("span", erratum.id, class_="id"),
+        prose.inline(erratum.title),
+        href=f"{row.chapter.lower()}.html#{target}",
+    )
+    is_cited = not erratum.of_claim and erratum.check is None
+    mark = element("span", "cited", class_="badge none") if is_cited else badge(verdict)
     ways = [
         element(
             "div",
             element("h5", label),
             element("div", prose.markup(words), class_="prose"),
-            _decisive(numbers, wanted),
+            _decisive(*numbers),
         )
-        for label, words, numbers, wanted in (
-            ("As written", claim.erratum.written, outcome.as_written if outcome else (), False),
-            ("As corrected", claim.erratum.corrected, outcome.numbers if outcome else (), True),
+        for label, words, numbers in (
+            ("As written", erratum.written, (written, False)),
+            ("As corrected", erratum.corrected, (corrected, True)),
         )
     ]
-    why = element("div", prose.markup(claim.erratum.why), class_="prose soft") if claim.erratum.why else None
+    why = element("div", prose.markup(erratum.why), class_="prose soft") if erratum.why else None
+    source = element("p", "Source: ", prose.inline(erratum.citation), ".", class_="soft")
     return element(
-        "section",
-        element("h2", named),
-        element("p", claim.row.source, badge(outcome.verdict if outcome else None), class_="kicker"),
+        "article",
+        element("h3", named, mark),
+        quotation(erratum),
         element("div", ways, class_="ways"),
         why,
+        source if erratum.citation else None,
+        class_="entry",
+        id=_anchor(erratum),
     )
+
+
+def _found(shelf: Shelf, erratum: Erratum) -> tuple[str | None, Sequence[Number], Sequence[Number]]:
+    """The verdict, and the numbers of the printed and of the corrected form, as far as there are any."""
+    if erratum.of_claim:
+        outcome = shelf.outcomes.get(erratum.id)
+        return (outcome.verdict, outcome.as_written, outcome.numbers) if outcome else (None, (), ())
+    if erratum.id not in shelf.examined:
+        return None, (), ()
+    verdict, evidence = shelf.examined[erratum.id]
+    return verdict, evidence.as_written, evidence.numbers
 
 
 def _decisive(numbers: Sequence[Number], wanted: bool) -> Markup | None:
@@ -63,7 +118,7 @@ def _decisive(numbers: Sequence[Number], wanted: bool) -> Markup | None:
         prose.inline(one.name),
         words,
         signed(prose.plain(one.requirement)),
-        class_="soft",
+        class_="soft decisive",
     )
 
 

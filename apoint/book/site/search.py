@@ -6,7 +6,7 @@ import json
 
 from apoint.book import prose
 from apoint.book.site.chapter import exercise_anchor
-from apoint.book.site.frame import place
+from apoint.book.site.frame import erratum_place, place
 from apoint.book.site.shelf import Shelf
 
 MOST_FOUND = 30
@@ -70,13 +70,23 @@ def script(shelf: Shelf) -> str:
 
 
 def entries(shelf: Shelf) -> list[dict[str, str]]:
-    """What can be found: claims, exercises, and rows that are not yet written."""
+    """What can be found: claims, errata, exercises, and rows that are not yet written."""
     found = []
     for claim in shelf.claims.values():
-        erratum = [claim.erratum.written, claim.erratum.corrected, claim.erratum.why] if claim.erratum else []
-        texts = [claim.statement, claim.details, *erratum, claim.row.source, *claim.references]
+        texts = [claim.statement, claim.details, claim.row.source, *claim.references]
         title = f"{claim.id} {prose.plain(claim.title)}"
         found.append({"place": place(claim), "title": title, "text": _joined(texts)})
+    for erratum in shelf.errata.values():
+        texts = [
+            erratum.written,
+            erratum.corrected,
+            erratum.why,
+            erratum.quote,
+            erratum.place,
+            erratum.citation,
+        ]
+        title = f"Erratum {erratum.id} {prose.plain(erratum.title)}"
+        found.append({"place": erratum_place(erratum), "title": title, "text": _joined(texts)})
     for exercise in shelf.exercises.values():
         where = f"{exercise.row[0].lower()}.html#{exercise_anchor(exercise)}"
         found.append(

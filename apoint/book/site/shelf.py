@@ -1,4 +1,4 @@
-"""What the pages are made from: claims, exercises, records, and the checks of the exercises' answers."""
+"""What the pages are made from: claims, exercises, records, errata, and the checks run on the way."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apoint.book.batch import RECORDS
-from apoint.book.claim import Claim, Exercise
+from apoint.book.claim import Claim, Erratum, Exercise
 from apoint.book.course import CHAPTERS, ROWS, Row
-from apoint.book.evidence import Number
-from apoint.book.library import answer, claims, exercises
-from apoint.book.outcome import Outcome, load, saved
+from apoint.book.evidence import Evidence, Number
+from apoint.book.library import all_errata, answer, claims, errata, examine, exercises
+from apoint.book.outcome import Outcome, Ruling, load, saved
 from apoint.book.published import published
 from apoint.book.running import SCALES, Scale
 
@@ -27,6 +27,8 @@ class Shelf:
         answers: The numbers of the exercises' checks, by number of the exercise.
         chapters: Letters and titles.
         rows: Of the course, by id.
+        entries: Errata that belong to no claim, by id.
+        examined: Verdict and numbers of those that have a check, by id.
     """
 
     claims: Mapping[str, Claim]
@@ -35,10 +37,12 @@ class Shelf:
     answers: Mapping[str, Sequence[Number]] = field(default_factory=dict)
     chapters: Mapping[str, str] = field(default_factory=lambda: CHAPTERS)
     rows: Mapping[str, Row] = field(default_factory=lambda: ROWS)
+    entries: Mapping[str, Erratum] = field(default_factory=dict)
+    examined: Mapping[str, tuple[Ruling, Evidence]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path, scale: Scale | None = None) -> Shelf:
-        """The book as it stands; answers of exercises are checked on the way.
+        """The book as it stands; answers of exercises and errata are checked on the way.
 
         Args:
             folder: That of `apoint book run`.
@@ -47,7 +51,9 @@ class Shelf:
         known = claims()
         outcomes = {id: one for id, one in known_outcomes(folder, scale).items() if id in known}
         answers = {number: answer(exercise) for number, exercise in exercises().items()}
-        return cls(known, exercises(), outcomes, answers)
+        entries = {id: one for id, one in errata().items() if not one.of_claim}
+        examined = {id: examine(one) for id, one in entries.items() if one.check is not None}
+        return cls(known, exercises(), outcomes, answers, entries=entries, examined=examined)
 
     def of_row(self, row: str) -> list[Claim]:
         """The claims of a row."""
@@ -60,6 +66,15 @@ class Shelf:
     def exercises_of(self, row: str) -> list[Exercise]:
         """The exercises of a row."""
         return [exercise for exercise in self.exercises.values() if exercise.row == row]
+
+    @property
+    def errata(self) -> dict[str, Erratum]:
+        """All errata by id, in the order of the course."""
+        return all_errata(self.claims, self.entries)
+
+    def entries_of(self, row: str) -> list[Erratum]:
+        """The errata of a row that belong to no claim."""
+        return [one for one in self.entries.values() if one.row.id == row]
 
     def verdict(self, claim: Claim) -> str | None:
         """The verdict on a claim; None if it has not been run."""

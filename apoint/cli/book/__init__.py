@@ -12,7 +12,7 @@ from apoint.cli.terminal import say, say_json
 from apoint.cli.writing import force_option
 
 if TYPE_CHECKING:
-    from apoint.book import Claim, Exercise, Outcome
+    from apoint.book import Claim, Erratum, Exercise, Outcome
 
 SCHEMA_VERSION = 1
 NOT_AS_EXPECTED = 4
@@ -32,6 +32,7 @@ def command() -> None:
     apoint book show E2
     apoint book run E2 --scale quick
     apoint book figure E2
+    apoint book errata --chapter E
     apoint book build --out site
 
     Exit codes: 0 done, 1 a check broke, 2 wrong input, 4 a claim does not hold and --expect-holds was given.
@@ -127,40 +128,44 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 @_as_json
 def show(name: str, solutions: bool, folder: str, as_json: bool) -> None:
     """Show the claims that NAME means: statement, erratum, exercises, the code of the check."""
-    from apoint.book import exercises, select
+    from apoint.book import errata, exercises, select
     from apoint.book.site.shelf import known_outcomes
 
     chosen, outcomes = select([name]), known_outcomes(Path(folder))
     rows = {claim.row.id for claim in chosen}
     own = [exercise for exercise in exercises().values() if exercise.row in rows]
+    entries = [one for one in errata().values() if one.row.id in rows and not one.of_claim]
     if as_json:
         shown = [_claim_whole(claim, outcomes.get(claim.id)) for claim in chosen]
-        _print_json({"claims": shown, "exercises": [_exercise_whole(each) for each in own]})
+        wrong = [_erratum_whole(one) for one in entries]
+        _print_json({"claims": shown, "errata": wrong, "exercises": [_exercise_whole(each) for each in own]})
         return
-    from apoint.cli.book.reading import print_claim, print_exercise
+    from apoint.cli.book.reading import print_claim, print_erratum, print_exercise
 
     for claim in chosen:
         print_claim(claim, outcomes.get(claim.id))
+    for one in entries:
+        print_erratum(one)
     for exercise in own:
         print_exercise(exercise, solutions)
 
 
 def _claim_whole(claim: Claim, outcome: Outcome | None) -> dict[str, Any]:
-    erratum = claim.erratum and {
-        "written": claim.erratum.written,
-        "corrected": claim.erratum.corrected,
-        "why": claim.erratum.why,
-    }
     return {
         **_claim_facts(claim, outcome),
         "source": claim.row.source,
         "statement": claim.statement,
         "details": claim.details,
         "refuted_by": claim.refuted_by,
-        "erratum": erratum,
+        "erratum": claim.erratum and _erratum_whole(claim.erratum),
         "references": list(claim.references),
         "code": claim.code,
     }
+
+
+def _erratum_whole(erratum: Erratum) -> dict[str, Any]:
+    names = ("id", "title", "place", "quote", "written", "corrected", "why", "citation")
+    return {name: getattr(erratum, name) for name in names}
 
 
 def _exercise_whole(exercise: Exercise) -> dict[str, Any]:
@@ -171,6 +176,43 @@ def _exercise_whole(exercise: Exercise) -> dict[str, Any]:
         "hints": list(exercise.hints),
         "solution": exercise.solution,
     }
+
+
+# -- errata ---------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.option("--chapter", help="Only those of this chapter, such as E.")
+@_folder
+@_as_json
+def errata(chapter: str | None, folder: str, as_json: bool) -> None:
+    """List where the course is wrong: its words, their place, and what the check says.
+
+    Errata of claims take their verdict from the last record; the others are checked at once.
+    """
+    from apoint.book import CHAPTERS, library
+    from apoint.book.site.shelf import last_outcomes
+    from apoint.errors import UnknownNameError
+
+    wanted = chapter.strip().upper() if chapter else None
+    if wanted is not None and wanted not in CHAPTERS:
+        raise UnknownNameError("chapter", str(chapter), CHAPTERS)
+    outcomes, found = last_outcomes(Path(folder)), []
+    for id, one in library.errata().items():
+        if wanted not in (None, one.row.chapter):
+            continue
+        verdict: str | None = "cited" if one.citation else None
+        if one.check is not None:
+            verdict, _ = library.examine(one)
+        elif one.of_claim:
+            verdict = outcomes[id].verdict if id in outcomes else None
+        found.append((one, verdict))
+    if as_json:
+        _print_json({"errata": [{**_erratum_whole(one), "verdict": verdict} for one, verdict in found]})
+        return
+    from apoint.cli.book.reading import print_errata
+
+    print_errata(found)
 
 
 # -- run ------------------------------------------------------------------------------------------------

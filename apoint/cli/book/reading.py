@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
-from apoint.book import Claim, Exercise, Outcome, prose
-from apoint.book.card import COLOURS, console, verdict_words
+from apoint.book import Claim, Erratum, Exercise, Outcome, prose
+from apoint.book.card import COLOURS, NOT_RUN, VERDICT_SIGNS, console, verdict_words
+from apoint.report.words import clean
 
 
 def print_claim(claim: Claim, outcome: Outcome | None) -> None:
@@ -33,6 +35,7 @@ def _texts(claim: Claim) -> list[tuple[str, str]]:
     erratum = claim.erratum
     return [
         ("", claim.statement),
+        *_quoted(erratum),
         ("As written", erratum.written if erratum else ""),
         ("As corrected", erratum.corrected if erratum else ""),
         ("Why", erratum.why if erratum else ""),
@@ -40,6 +43,52 @@ def _texts(claim: Claim) -> list[tuple[str, str]]:
         ("What would change the answer", claim.refuted_by),
         ("References", "\n".join(f"- {reference}" for reference in claim.references)),
     ]
+
+
+def _quoted(erratum: Erratum | None) -> list[tuple[str, str]]:
+    if erratum is None or not erratum.quote:
+        return []
+    return [("In the source", f"« {erratum.quote} » ({erratum.attribution})")]
+
+
+def print_erratum(erratum: Erratum) -> None:
+    """Write an erratum that belongs to no claim."""
+    to = console()
+    to.print(f"Erratum {erratum.id}  {prose.plain(erratum.title)}", style="bold", markup=False)
+    texts = [
+        *_quoted(erratum),
+        ("As written", erratum.written),
+        ("As corrected", erratum.corrected),
+        ("Why", erratum.why),
+        ("Source", erratum.citation),
+    ]
+    for label, words in texts:
+        if words:
+            to.print(f"{label}\n{prose.paragraphs(words, to.width - 2, '  ')}\n", markup=False)
+
+
+def print_errata(found: Sequence[tuple[Erratum, str | None]]) -> None:
+    """Write errata as a table.
+
+    Args:
+        found: Each with what its check says; `cited` where a publication stands in its place.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    for name in ("erratum", "in the source", "corrected", "check"):
+        table.add_column(name, overflow="fold")
+    for one, verdict in found:
+        said = verdict_words(verdict) if verdict in VERDICT_SIGNS else verdict or NOT_RUN
+        table.add_row(
+            Text(one.id, style="bold"),
+            Text(clean(f"« {prose.plain(one.quote)} » {one.place}")),
+            Text(clean(prose.plain(one.corrected))),
+            Text(said, style=COLOURS.get(verdict or "", "dim")),
+        )
+    console().print(table)
 
 
 def print_exercise(exercise: Exercise, solutions: bool) -> None:
