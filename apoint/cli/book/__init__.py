@@ -191,13 +191,13 @@ def errata(chapter: str | None, folder: str, as_json: bool) -> None:
     Errata of claims take their verdict from the last record; the others are checked at once.
     """
     from apoint.book import CHAPTERS, library
-    from apoint.book.site.shelf import last_outcomes
+    from apoint.book.site.shelf import known_outcomes
     from apoint.errors import UnknownNameError
 
     wanted = chapter.strip().upper() if chapter else None
     if wanted is not None and wanted not in CHAPTERS:
         raise UnknownNameError("chapter", str(chapter), CHAPTERS)
-    outcomes, found = last_outcomes(Path(folder)), []
+    outcomes, found = known_outcomes(Path(folder)), []
     for id, one in library.errata().items():
         if wanted not in (None, one.row.chapter):
             continue
