@@ -38,8 +38,8 @@ def mild_arms(of: Setting) -> dict[str, dict[str, Any]]:
     "Turned or flipped images leave no such mark",
     kind="direction",
     statement=r"""
-    Train on images that are upside down or turned by a right angle for as long as the longest blur of B2, then
-    on clean ones.
+    Train on images that are upside down or turned by a right angle for as long as the longest blur of B2,
+    then on clean ones.
 
     - At a constant rate these networks end no worse than one without deficit, and better than one that saw a
       blur.
@@ -60,7 +60,7 @@ def mild_arms(of: Setting) -> dict[str, dict[str, Any]]:
     references=(ACHILLE,),
 )
 def mild_deficits(run: Running, is_swapped: bool = False) -> Evidence:
-    """Flips and rotations against no deficit and against a blur; `is_swapped` takes the blur for the mild one."""
+    """Flips and rotations against no deficit and against a blur; `is_swapped` exchanges blur and mild."""
     of = setting(run)
     found = accuracies(run, mild_arms(of))
     numbers = []

@@ -1,4 +1,4 @@
-"""B2: blurred images for the first N epochs, then a fixed number of clean ones; and what the rates do to it."""
+"""B2: blurred images for the first N epochs, then a fixed number of clean ones, under three rules for rates."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rate_arms(of: Setting) -> dict[str, dict[str, Any]]:
     planted={"is_swapped": True},
     details=r"""
     The experiment of Achille, Rovere and Soatto: blur by 4, SGD with momentum, batch norm, a rate that falls
-    by the factor $0.97$ in each of their epochs. They give 160 clean epochs after up to 140 blurred ones; here
+    by the factor $0.97$ in each of their epochs. They give 160 clean epochs after up to 140 blurred ones. Here
     time is shortened, with the same fall of the rate over the clean epochs. The reference has no deficit and
     as many epochs in all as the network that it is compared with. At the scale `quick` the images are
     textures that a blur erases (320 images of 10 classes); at `standard` they are CIFAR-10 of $16\times16$
@@ -204,8 +204,8 @@ def _rates_picture(of: Setting, found: dict[str, Curves]) -> Picture:
     network trained with the tail of the schedule ends no better. With a rate that is reset or constant, a
     fresh network is ahead by less than a quarter of the drop of B2, if at all.
     """,
-    refuted_by="a fresh network ahead under the tail of the annealed rates, or ahead by a quarter of the drop "
-    "of B2 under the others",
+    refuted_by="a fresh network ahead under the tail of the annealed rates, or ahead by a quarter of the "
+    "drop of B2 under the others",
     seconds={"quick": 13, "standard": 3200},
     planted={"is_swapped": True},
     details=r"""

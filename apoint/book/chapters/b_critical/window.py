@@ -37,12 +37,12 @@ def window_arms(of: Setting) -> dict[str, dict[str, Any]]:
     costs the most accuracy. It costs more than one that begins at what corresponds to epoch 20 or 40 of the
     paper, and far more than one near the end.
     """,
-    refuted_by="a window at the second or third onset, or the last, that costs as much as the one at the start",
+    refuted_by="a window at the second, third or last onset that costs as much as the one at the start",
     seconds={"quick": 15, "standard": 2500},
     planted={"is_reversed": True},
     erratum=Erratum(
-        written="A window at the very first epochs hurts less than one at epochs 20 or 40; at the end a window "
-        "hurts much less, but it does.",
+        written="A window at the very first epochs hurts less than one at epochs 20 or 40; at the end a "
+        "window hurts much less, but it does.",
         corrected="The window at the very first epochs hurts most.",
         why="The sensitivity falls with the onset from the start. A replication of the paper's experiment on "
         "CIFAR-10 with its own network finds 85.6 percent for onset 0 against 89.1 to 89.7 for all later "
@@ -53,8 +53,8 @@ def window_arms(of: Setting) -> dict[str, dict[str, Any]]:
     ),
     details=r"""
     The networks of B2 with an annealed rate. The paper's window is 40 epochs long, and lasts a quarter of the
-    clean epochs here too. The onsets that stand for epochs 20 and 40 are the second and third. The last window
-    ends some epochs before training does: one that ends with it leaves the running means of batch norm those
+    clean epochs here too. The onsets that stand for epochs 20 and 40 are the second and third. The last
+    window ends some epochs before training does: one that ends with it leaves the running means of batch norm those
     of blurred images. On the seeds that chose the setting that halved the accuracy on clean images, though
     the rate was by then too low to change a weight, and it has nothing to do with learning.
 
