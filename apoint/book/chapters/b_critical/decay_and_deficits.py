@@ -63,8 +63,8 @@ def _loss(of: Setting, found: dict[str, Curves], strength: float, length: int) -
     "Weight decay does not remove the critical period",
     kind="direction",
     statement=r"""
-    With weight decay too, of each of three strengths, a network ends clearly worse if it was trained on blurred
-    images for long.
+    With weight decay too, of each of three strengths, a network ends clearly worse if it was trained on
+    blurred images for long.
     """,
     refuted_by="a strength of the decay with which a long deficit costs nothing",
     seconds={"quick": 16, "standard": 3300},

@@ -1,4 +1,4 @@
-"""B8: the trace of the Fisher information along a training with a deficit, in the whole network and by layer."""
+"""B8: the trace of the Fisher information along trainings with a deficit, as a whole and by layer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from apoint.store import Run
 
 PROBES = {"fisher": "every 3 epochs", "budget": "100%"}
 DETAILS = r"""
-The networks of B2 at a constant rate, so that all of them come to fit their images: with an annealed rate those
-with a long deficit never do, and their trace hardly moves. Training goes on for half as many clean epochs more
-than in B2. The probe `fisher` is read every third epoch on the batch just trained on, blurred while the
-deficit lasts, with labels drawn from the model. The trace falls as predictions become certain, whatever the
-weights hold: that it measures information is the paper's reading.
+The networks of B2 at a constant rate, so that all of them come to fit their images: with an annealed rate
+those with a long deficit never do, and their trace hardly moves. Training goes on for half as many clean
+epochs more than in B2. The probe `fisher` is read every third epoch on the batch just trained on, blurred
+while the deficit lasts, with labels drawn from the model. The trace falls as predictions become certain,
+whatever the weights hold: that it measures information is the paper's reading.
 """
 
 
@@ -97,8 +97,8 @@ def _layers(readings: list[dict[str, Any]], grid: np.ndarray) -> np.ndarray:
     With a deficit as without one, the trace of the Fisher information first rises and then falls. The longer
     the deficit, the later the trace is at its peak.
     """,
-    refuted_by="a trace without a peak of half as much again as its start and its end, or a peak that comes no "
-    "later with the longest deficit",
+    refuted_by="a trace without a peak of half as much again as its start and its end, or a peak that "
+    "comes no later with the longest deficit",
     seconds={"quick": 20, "standard": 1000},
     planted={"is_reversed": True},
     details=DETAILS,
@@ -184,8 +184,8 @@ def more_information(run: Running, at_start: bool = False) -> Evidence:
     last layers do. Over the whole of training, the share of the last layers is larger the longer the
     deficit is.
     """,
-    refuted_by="a last layer ahead without deficit, a middle one ahead at the end of the longest deficit, or a "
-    "share of the last layers that does not grow with the length of the deficit",
+    refuted_by="a last layer ahead without deficit, a middle one ahead at the end of the longest deficit, "
+    "or a share of the last layers that does not grow with the length of the deficit",
     seconds={"quick": 20, "standard": 1000},
     planted={"is_swapped": True},
     details=DETAILS

@@ -1,4 +1,4 @@
-"""B2: blurred images for the first N epochs, then a fixed number of clean ones, under three rules for rates."""
+"""B2: blurred images for N epochs, then a fixed number of clean ones, under three rules for the rate."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def rate_arms(of: Setting) -> dict[str, dict[str, Any]]:
     planted={"is_swapped": True},
     details=r"""
     The experiment of Achille, Rovere and Soatto: blur by 4, SGD with momentum, batch norm, a rate that falls
-    by the factor $0.97$ in each of their epochs. They give 160 clean epochs after up to 140 blurred ones. Here
-    time is shortened, with the same fall of the rate over the clean epochs. The reference has no deficit and
-    as many epochs in all as the network that it is compared with. At the scale `quick` the images are
+    by the factor $0.97$ in each of their epochs. They give 160 clean epochs after up to 140 blurred ones.
+    Here time is shortened, with the same fall of the rate over the clean epochs. The reference has no deficit
+    and as many epochs in all as the network that it is compared with. At the scale `quick` the images are
     textures that a blur erases (320 images of 10 classes); at `standard` they are CIFAR-10 of $16\times16$
     pixels. Seeds 0 to 7 were used to choose the setting, 100 to 107 decide.
 
-    The course sets this beside what was found for kittens from 1963 on: one eye closed from birth and opened
-    after some weeks sees nearly as well as the other if it was opened early, and the later it was opened,
-    the worse it sees for life. The curve of the network has the same shape. It does not follow that it has
-    the same cause: B2b looks at the learning rate.
+    The course sets this beside the eyesight of kittens, with a study of 1963: too long a time with a deficit
+    of the eye impairs them for life, and where it is removed early they see nearly as well as others. (The
+    paper of that year by Wiesel and Hubel closes one eye and records cells of the visual cortex.) The curve of
+    the network has the same shape. It does not follow that it has the same cause: B2b looks at the rate.
     """,
     references=(ACHILLE, "Wiesel and Hubel (1963), Single-cell responses in striate cortex of kittens"),
 )

@@ -53,14 +53,13 @@ def window_arms(of: Setting) -> dict[str, dict[str, Any]]:
     ),
     details=r"""
     The networks of B2 with an annealed rate. The paper's window is 40 epochs long, and lasts a quarter of the
-    clean epochs here too. The onsets that stand for epochs 20 and 40 are the second and third. The last
-    window ends some epochs before training does: one that ends with it leaves the running means of batch norm those
-    of blurred images. On the seeds that chose the setting that halved the accuracy on clean images, though
-    the rate was by then too low to change a weight, and it has nothing to do with learning.
+    clean epochs here too. The onsets that stand for its epochs 20 and 40 are the second and third. The last
+    window ends some epochs before training does. One that ends with it leaves batch norm with the running
+    means of blurred images. On the seeds that chose the setting that halved the accuracy on clean images,
+    though the rate was by then too low to change a weight: it has nothing to do with learning.
 
     Part of the effect is the annealed rate again: an early window takes away the epochs with the highest
-    rates. The course tells the same of kittens: they are sensitive to a closed eye for some weeks after
-    birth, and hardly at all later.
+    rates. The course says that kittens are alike: sensitive early in life, and hardly at its end.
     """,
     references=(ACHILLE,),
 )
