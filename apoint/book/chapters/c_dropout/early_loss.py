@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from apoint.book.chapters.c_dropout.regimes import FIRST_SEED, under
+from apoint.book.chapters.c_dropout.regimes import under
 from apoint.book.chapters.c_dropout.walk import training_set, walk
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, Number, at_least, at_most
@@ -17,7 +17,8 @@ from apoint.engine.measure import evaluating
 from apoint.engine.replica import Replica
 
 RATE, END = 0.1, 0.4
-STOPS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.39, 0.41, 0.5, 0.6, 0.8, 1.0)
+STOPS = (0.0, 0.05, 0.1, 0.2, 0.39, 0.41, 0.6, 0.8, 1.0)
+FRESH_SEED = 200
 LAST = STOPS.index(0.39)
 """The last stop with dropout."""
 MODES = ("inference", "training")
@@ -33,21 +34,22 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and mode
     rest. After it has ended, the loss falls more than without.
     """,
     refuted_by="a fall of the other order, by three standard errors over paired seeds",
-    seconds={"quick": 8, "standard": 2400},
+    seconds={"quick": 20, "standard": 2400},
     planted={"is_swapped": True},
     details=r"""
     The under-fitting regime of C3 with dropout of 0.1 over the first 40 % of training, then none: constant
-    and not falling, so that there is a clear end. The loss is that of 1,024 training examples, once with masks
-    (training mode) and once with dropout at rest (inference mode). In training mode a part of what is lost
-    comes back at once when the masks go; so the reversal is asked for in inference mode too, where nothing
-    jumps. To fall more after the end is to catch up. Whether early dropout ends up ahead is another question:
-    in the paper it does, by 0.05 nats; here it does not (the remark, and C3b).
+    and not falling, so that there is a clear end. The loss is that of 1,024 training examples, once with
+    masks (training mode) and once with dropout at rest (inference mode). In training mode a part of what is
+    lost comes back at once when the masks go; so the reversal is asked for in inference mode too, where
+    nothing jumps. There it is small: 8 pairs of seeds (100 to 107) did not decide it, so that the claim runs
+    on 16 new ones. To fall more after the end is to catch up. Whether early dropout ends up ahead is another
+    question: in the paper it does, by 0.05 nats; here it does not (the remark, and C3b).
     """,
     references=("Liu, Xu, Jin, Shen and Darrell (2023), Dropout reduces underfitting, section 4",),
 )
 def early_loss(run: Running, is_swapped: bool = False) -> Evidence:
     """Falls of the loss before and after the end of early dropout; `is_swapped` takes one for the other."""
-    seeds = range(FIRST_SEED, FIRST_SEED + run.pick(8, 6))
+    seeds = range(FRESH_SEED, FRESH_SEED + run.pick(16, 6))
     schedule = {"name": "window", "value": RATE, "end": f"{END:.0%}"}
     pair = [np.array([_losses(run, one, seed) for seed in seeds]) for one in (0.0, schedule)]
     without, early = pair[::-1] if is_swapped else pair

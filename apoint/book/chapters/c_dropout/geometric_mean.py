@@ -55,10 +55,10 @@ UNITS = 12
     The logarithm of a softmax is the logits minus a constant, so that a geometric mean of softmaxes is the
     softmax of the mean logits; and the mean of $W(m\odot x)+b$ over masks is $p\,Wx+b$. All $2^{10}$ masks of
     the linear model are gone through. The networks with 1 to 4 hidden layers have 12 hidden units in all,
-    trained on the digits with a fifth of them dropped, so that all $2^{12}$ masks can be gone through too. The
-    distance is the total variation $\frac12\sum_y|P(y)-Q(y)|$, mean over 300 test images. The right panel has
-    networks of width 64 with half of their units dropped, where masks are drawn: one hidden layer shows the
-    error that so few masks leave.
+    trained on the digits with a fifth of them dropped, so that all $2^{12}$ masks can be gone through too.
+    The distance is the total variation $\frac12\sum_y|P(y)-Q(y)|$, mean over 300 test images. The right panel
+    has networks of width 64 with half of their units dropped, where masks are drawn: one hidden layer shows
+    the error that so few masks leave.
 
     Why the source wants this mean: the arithmetic mean would have to run each of the sub-networks. With a
     sample of masks it can be had all the same, at as many passes.

@@ -42,9 +42,9 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and quantity
         "gradients vary less in direction from batch to batch.",
         corrected="The gradients are smaller. Distance and direction depend on the network and on the phase "
         "of training; in small networks the direction varies more.",
-        why="The paper measures a ViT-T on ImageNet with batches of 4096, and finds the direction variance and "
-        "error lower in the first thousand updates only, and higher afterwards; the source leaves this out. A "
-        "mask adds noise to a gradient, so that a lower variance can only come from where training has gone.",
+        why="The paper measures a ViT-T on ImageNet with batches of 4096, and finds the direction variance "
+        "and error lower in the first thousand updates only, and higher afterwards; the source leaves this "
+        "out. Masks add noise to a gradient, so a lower variance must come from where training went.",
         quote="Un modèle avec un dropout présente une variance de direction des gradients plus faible",
         place="start, early dropout",
     ),
@@ -52,10 +52,11 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and quantity
     Both networks of a pair share start, order and data. At the start they have the same weights, so that the
     difference there is the masks' own. Definitions are the paper's: whole-model gradients of mini-batches in
     training mode, distance $\|w_t-w_0\|_2$, and $\hat g$ in inference mode; but $\hat g$ is over the same
-    1,024 examples that the mini-batches are drawn from (2,048 at `standard`). The networks are those of C3 in
-    its under-fitting regime, with batches of 64, trained by AdamW and by plain SGD. On other seeds (0 to 3) it was
-    the same with batches of 512, and for a small vision transformer on textured blobs; with plain SGD the
-    distance was larger in the first third of training and smaller at the end, which the figure shows.
+    1,024 examples that the mini-batches are drawn from (2,048 at `standard`). The networks are those of C3
+    in its under-fitting regime, with batches of 64, trained by AdamW and by plain SGD; at `standard` for 3
+    epochs without augmentation. On other seeds (0 to 3) it was the same with batches of 512 and, on three
+    seeds, for a small vision transformer on textured blobs. With plain SGD the distance was larger in the
+    first third of training and smaller at the end, as the figure shows.
     """,
     references=("Liu, Xu, Jin, Shen and Darrell (2023), Dropout reduces underfitting, section 3",),
 )

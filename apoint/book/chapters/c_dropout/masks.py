@@ -107,7 +107,7 @@ def _deleted(model: MLP, x_F: Tensor, masks: Sequence[Tensor]) -> Tensor:
 
 
 def _shares(found: Sequence[tuple[Tensor, list[Tensor]]]) -> list[Number]:
-    """How many inputs were kept; in hidden layers a unit at zero does not tell, so that inputs are counted."""
+    """The share of inputs kept; a hidden unit may be zero without being dropped, so inputs are counted."""
     kept = torch.cat([masks[0] for _, masks in found]).double()
     error = (KEEP * (1 - KEEP) / kept.numel()) ** 0.5
     return [agrees("share of kept inputs", float(kept.mean()), error, KEEP)]
