@@ -19,17 +19,15 @@ DROPOUT, DEPTH = late(0.1, "50%"), late(0.5, "50%")
     "Late stochastic depth",
     kind="direction",
     statement=r"""
-    In a residual network that over-fits, stochastic depth in the second half of training lowers the test
-    loss, and so does dropout. Which of the two does more depends on network and rates: here it is not
-    stochastic depth.
+    In a residual network that over-fits, stochastic depth in the second half of training alone lowers the
+    test loss, and so does dropout.
     """,
-    refuted_by="a verdict in test loss of worse or equivalent for one of them against neither, or of better "
-    "for late stochastic depth against late dropout",
-    seconds={"quick": 20, "standard": 3600},
+    refuted_by="a verdict in test loss of worse or equivalent for one of them against neither",
+    seconds={"quick": 15, "standard": 3600},
     planted={"is_swapped": True},
     erratum=Erratum(
         written="Late dropout is not very effective as a regulariser, stochastic depth is.",
-        corrected="Both regularise a residual network that over-fits; late dropout does so no less.",
+        corrected="Both regularise a residual network that over-fits.",
         why="The paper reports gains of late stochastic depth for two large networks, ViT-B (81.6 to 82.3 %) "
         "and Mixer-B, and none for ConvNeXt-B and Swin-B; that is no ranking for other networks.",
         quote="late dropout, mais il n'est pas très efficace pour régulariser le réseau de neurones",
@@ -40,7 +38,9 @@ DROPOUT, DEPTH = late(0.1, "50%"), late(0.5, "50%")
     `standard` the small vision transformer of C3 on 2,000 images. Dropout of 0.1 and stochastic depth with
     $p_L=0.5$ begin at half of training. The rates are common ones, not tuned: on the seeds 0 to 2 dropout of
     0.3 did as well as 0.1, and stochastic depth all the time did worse than late, as a network of six blocks
-    has few to spare. In the paper both are compared with stochastic depth all the time.
+    has few to spare. In the paper both are compared with stochastic depth all the time. Which of the two does
+    more is not claimed: over 12 pairs of seeds it was undecided, with late dropout ahead by 0.02 nats; the
+    remark has the first 6. Losses above $\ln10$, that of a network that knows nothing, count as that one.
     """,
     references=("Liu, Xu, Jin, Shen and Darrell (2023), Dropout reduces underfitting, section 5",),
 )
@@ -60,7 +60,7 @@ def late_depth(run: Running, is_swapped: bool = False) -> Evidence:
         return run.compare(first, {}, second, **{**settings, **changed})
 
     found = {"late dropout": against(plain, dropout), "late stochastic depth": against(plain, depth)}
-    between = against(dropout, depth)
+    between = against(dropout, depth, looks=(6,), max_pairs=6)
     accuracy = {
         "late dropout": against(plain, dropout, metric="test_accuracy"),
         "late stochastic depth": against(plain, depth, metric="test_accuracy"),
@@ -68,9 +68,12 @@ def late_depth(run: Running, is_swapped: bool = False) -> Evidence:
     numbers = [
         ruled("late dropout against none, loss saved", found["late dropout"], "better"),
         ruled("late stochastic depth against none, loss saved", found["late stochastic depth"], "better"),
-        ruled("late stochastic depth against late dropout, loss saved", between, "worse", "equivalent"),
     ]
-    written = [ruled("late stochastic depth against late dropout, loss saved", between, "better")]
+    written = [ruled("late dropout against none: no gain", found["late dropout"], "worse", "equivalent")]
+    low, high = between.interval
+    remark = (
+        f"Stochastic depth against dropout: {between.effect:+.3f} nats saved ({low:+.3f} to {high:+.3f})."
+    )
     picture = Picture(
         "Against neither, over paired seeds; bars are 95 % intervals.",
         [
@@ -78,4 +81,4 @@ def late_depth(run: Running, is_swapped: bool = False) -> Evidence:
             verdict_panel("Accuracy", "test accuracy gained", accuracy),
         ],
     )
-    return Evidence(numbers, written, [picture], would_take="more pairs of seeds")
+    return Evidence(numbers, written, [picture], remark, "more pairs of seeds")
