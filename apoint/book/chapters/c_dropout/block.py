@@ -178,12 +178,13 @@ def _depth_picture(expected: np.ndarray, depths: np.ndarray) -> Picture:
     shown = range(28, 53)
     shares = np.array([float((depths == number).mean()) for number in shown])
     errors = 2 * np.sqrt(shares * (1 - shares) / len(depths))
+    low, high = (shares - errors).tolist(), (shares + errors).tolist()
     panels = [
         Panel(
             "Survival of each block",
             "block l of 54",
             "probability p_l",
-            [Series("p_l = 1 - l/L (1 - p_L)", range(1, BLOCKS + 1), expected)],
+            [Series("p_l = 1 - l/L (1 - p_L)", range(1, BLOCKS + 1), expected.tolist())],
         ),
         Panel(
             "Blocks that run in a training step",
@@ -191,7 +192,7 @@ def _depth_picture(expected: np.ndarray, depths: np.ndarray) -> Picture:
             "probability",
             [
                 Series("law", shown, [law[number] for number in shown]),
-                Series("counted", shown, shares, shares - errors, shares + errors, "points"),
+                Series("counted", shown, shares.tolist(), low, high, "points"),
             ],
         ),
     ]

@@ -35,7 +35,7 @@ Curves = np.ndarray[Any, Any]
     """,
     refuted_by="an accuracy after deletion that is not above that of the network without dropout, by three "
     "standard errors over paired seeds",
-    seconds={"quick": 4, "standard": 600},
+    seconds={"quick": 4, "standard": 250},
     planted={"is_swapped": True},
     details=r"""
     A perceptron on the digits with two hidden layers of 64 units, half of which are dropped in training; at

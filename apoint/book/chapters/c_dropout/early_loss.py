@@ -34,7 +34,7 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and mode
     rest. After it has ended, the loss falls more than without.
     """,
     refuted_by="a fall of the other order, by three standard errors over paired seeds",
-    seconds={"quick": 20, "standard": 2400},
+    seconds={"quick": 20, "standard": 800},
     planted={"is_swapped": True},
     details=r"""
     The under-fitting regime of C3 with dropout of 0.1 over the first 40 % of training, then none: constant

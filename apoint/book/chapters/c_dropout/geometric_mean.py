@@ -164,9 +164,10 @@ def _all_masks(model: nn.Module, x: Tensor, keep: float) -> Iterator[tuple[Tenso
     """The logits for the masks of the hidden units, with their probabilities, a few hundred at a time."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     widths = [layer.out_features for layer in layers[:-1]]
-    for masks_MU in torch.tensor(list(itertools.product((0.0, 1.0), repeat=sum(widths)))).split(256):
+    every_MU = torch.tensor(list(itertools.product((0.0, 1.0), repeat=sum(widths))))
+    for masks_MU in torch.split(every_MU, 256):
         value = x.flatten(1)[None]
-        for layer, mask_MW in zip(layers[:-1], masks_MU.split(widths, 1), strict=True):
+        for layer, mask_MW in zip(layers[:-1], torch.split(masks_MU, widths, 1), strict=True):
             value = layer(value).relu() * mask_MW[:, None] / keep
         kept_M = masks_MU.double().sum(1)
         yield keep**kept_M * (1 - keep) ** (masks_MU.shape[1] - kept_M), layers[-1](value)
@@ -191,5 +192,11 @@ def _lines(found: dict[int, _Distances]) -> list[Series]:
         values = [getattr(one, label) for one in found.values()]
         middle = np.array([float(one.mean()) for one in values])
         errors = np.array([2 * float(one.std()) / len(one) ** 0.5 for one in values])
-        lines.append(Series(f"{label} mean", list(found), middle, middle - errors, middle + errors))
+        lines.append(Series(f"{label} mean", list(found), *_band(middle, errors)))
     return lines
+
+
+def _band(
+    middle: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]
+) -> tuple[list[float], list[float], list[float]]:
+    return middle.tolist(), (middle - errors).tolist(), (middle + errors).tolist()

@@ -23,7 +23,7 @@ DROPOUT, DEPTH = late(0.1, "50%"), late(0.5, "50%")
     test loss, and so does dropout.
     """,
     refuted_by="a verdict in test loss of worse or equivalent for one of them against neither",
-    seconds={"quick": 15, "standard": 3600},
+    seconds={"quick": 15, "standard": 900},
     planted={"is_swapped": True},
     erratum=Erratum(
         written="Late dropout is not very effective as a regulariser, stochastic depth is.",
