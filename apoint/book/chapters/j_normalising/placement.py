@@ -55,7 +55,7 @@ class _Start:
     """,
     refuted_by="slopes of the logarithm of the gradient in ln L that differ from 0 and -1/2 by more than "
     "three standard errors, or a mean square outside its bounds",
-    seconds={"quick": 15, "standard": 400},
+    seconds={"quick": 6, "standard": 100},
     planted={"factor": 1.08},
     details=r"""
     The setting of Xiong et al.: one head, feed-forward layers as wide as the model, ReLU, weights of variance

@@ -39,7 +39,7 @@ LABELS = {"none": "without", "batch": "with batch norm"}
     """,
     refuted_by="a ratio of largest stable rates below 2 (at the scale `standard` below 5), or more than a "
     "third of the steps",
-    seconds={"quick": 30, "standard": 1500},
+    seconds={"quick": 10, "standard": 300},
     planted={"is_swapped": True},
     details=r"""
     The small network of the paper: three hidden layers of 100 units, batches of 60, plain SGD, on digits; at

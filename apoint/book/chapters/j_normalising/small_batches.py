@@ -32,7 +32,7 @@ FIRST_SEED = 100
     """,
     refuted_by="a verdict other than better for layer norm in batches of 2 or 4, or a difference in batches "
     "of 64 that exceeds a fifth of that in batches of 2",
-    seconds={"quick": 20, "standard": 900},
+    seconds={"quick": 8, "standard": 300},
     planted={"is_swapped": True},
     details=r"""
     A perceptron on digits, Adam, 400 updates; at the scale `standard` Fashion-MNIST, 2,000 updates and more

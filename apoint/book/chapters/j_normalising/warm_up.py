@@ -35,17 +35,17 @@ FIRST_SEED = 100
     """,
     refuted_by="a verdict other than better for the warm-up of post-norm, or of worse for pre-norm without "
     "warm-up against post-norm with it",
-    seconds={"quick": 55, "standard": 4500},
+    seconds={"quick": 25, "standard": 1500},
     planted={"is_swapped": True},
     details=r"""
     Six blocks of width 32 with Glorot's initialisation on Python's own documentation, Adam at 0.003, 200
-    updates; the warm-up takes 40 % of them. At the scale `standard` 8 blocks of width 64 and 600 updates. The
-    rate was chosen on seeds 0 to 3 among 0.001 and 0.003: at 0.001 a warm-up harmed post-norm, since it only
-    costs steps there (2.44 without, 2.57 with), and with PyTorch's own, smaller initial weights post-norm
-    learned without a warm-up at both rates. With 8 blocks and 120 updates post-norm did not get beyond the
-    frequencies of the characters, with or without a warm-up. So the need for a warm-up is one of depth, rate
-    and initialisation together. The paper sees 8.45 BLEU for post-norm without warm-up, and about 34 with it
-    or with pre-norm. The planted error takes pre-norm for post-norm and the other way round.
+    updates; the warm-up takes 40 % of them. At the scale `standard` 8 blocks of width 64 and 1,500 updates.
+    The rate was chosen on seeds 0 to 3 among 0.001 and 0.003: at 0.001 a warm-up harmed post-norm, since it
+    only costs steps there (2.44 without, 2.57 with), and with PyTorch's own, smaller initial weights
+    post-norm learned without a warm-up at both rates. With 8 blocks and 120 updates post-norm did not get
+    beyond the frequencies of the characters, with or without a warm-up. So the need for a warm-up is one of
+    depth, rate and initialisation together. The paper sees 8.45 BLEU for post-norm without warm-up, and about
+    34 with it or with pre-norm. The planted error takes pre-norm for post-norm and the other way round.
     """,
     references=("Xiong et al. (2020), On layer normalization in the transformer architecture, section 3",),
 )
@@ -55,8 +55,13 @@ def without_warm_up(run: Running, is_swapped: bool = False) -> Evidence:
     recipe = copy.deepcopy(RECIPE)
     width, depth = run.pick((32, 6), (64, 8))
     recipe["model"] |= {"width": width, "depth": depth, "placement": post}
-    recipe["steps"] = run.pick(200, 600)
-    rules = {"metric": "test_loss", "looks": (6,), "max_pairs": 6, "first_seed": FIRST_SEED}
+    recipe["steps"] = run.pick(200, 1500)
+    rules = {
+        "metric": "test_loss",
+        "looks": run.pick((6,), (6, 12)),
+        "max_pairs": run.pick(6, 12),
+        "first_seed": FIRST_SEED,
+    }
     run.say("warm-up of post-norm")
     warmed = run.compare(recipe, {"schedule.warmup": WARM_UP}, **rules)
     recipe["schedule"]["warmup"] = WARM_UP
