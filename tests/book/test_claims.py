@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -20,6 +21,9 @@ LONG_SECONDS = 2.0
 """Checks that take longer run in `make study`, with the whole book."""
 IN_TESTS = [id for id, one in CLAIMS.items() if one.seconds["quick"] <= LONG_SECONDS]
 IN_STUDY = [id for id in CLAIMS if id not in IN_TESTS]
+QUANTITIES = ("identity", "bound", "size")
+WHOLE = {"K2b": "a whole number of neurons, of which one fewer is planted"}
+"""Claims about a quantity that has no error of a few percent."""
 BOTH = [*IN_TESTS, *(pytest.param(id, marks=pytest.mark.slow) for id in IN_STUDY)]
 
 
@@ -67,6 +71,17 @@ def test_a_claim_says_all_it_must(id: str) -> None:
     assert claim.code.startswith("def ")
     for text in (claim.statement, claim.details, claim.refuted_by):
         assert text.count("$") % 2 == 0, f"a formula without end in {text!r}"
+
+
+@pytest.mark.parametrize("id", [id for id, one in CLAIMS.items() if one.kind in QUANTITIES])
+def test_a_quantity_is_planted_a_few_percent_off(id: str) -> None:
+    claim = CLAIMS[id]
+    if id in WHOLE:
+        assert "factor" not in claim.planted
+        return
+    assert set(claim.planted) == {"factor"}, "a claim about a quantity multiplies it by a factor"
+    assert 0.05 <= round(abs(claim.planted["factor"] - 1), 12) <= 0.10
+    assert inspect.signature(claim.check).parameters["factor"].default == 1.0
 
 
 def test_every_row_of_the_written_chapters_has_its_claim_and_its_erratum() -> None:

@@ -29,7 +29,8 @@ WIDTH = 128
     one step of descent changes in the output does not grow with $L$.
     """,
     refuted_by="a mean square that does not double per block under He's law or changes under Fixup; a "
-    "factor on a branch of two, three or four layers other than $L^{-1/(2m-2)}$; or a first step whose effect "
+    "factor on a branch of two, three or four layers other than $L^{-1/(2m-2)}$; or a first step whose "
+    "effect "
     "grows with depth",
     seconds={"quick": 0.5, "standard": 4},
     planted={"factor": 1.05},

@@ -239,7 +239,8 @@ def _overlap_case(atoms: int, slope: float = 1.447) -> tuple[Table, Table, Table
     Minimising a proper loss yields calibrated predictions if the class of models can be post-processed; if it
     cannot, the best model of the class may be miscalibrated. With $x$ uniform on $[-3,1]$ for $y=0$ and on
     $[-1,3]$ for $y=1$, the logistic regression with the lowest cross-entropy of all has the slope 1.447
-    and an expected calibration error of 0.118, while a model that always says one half is calibrated and worse.
+    and an expected calibration error of 0.118, while a model that always says one half is calibrated and
+    worse.
     """,
     refuted_by="a best logistic regression whose predictions agree with frequencies, or a change of its "
     "outputs that does not lower its loss",

@@ -56,7 +56,8 @@ def _change(name: str, x: float, share: float) -> tuple[float, float]:
     details=r"""
     Five functions, points from $-4$ to 4, steps from a tenth to 1.95 times $1/\beta$: the change is computed
     by evaluating $f$ twice, the gradient by autograd. The number is the change less the bound, in units of
-    $\|\nabla f\|^2/\beta$. On a quadratic the bound is an equality, so that no larger descent can be promised.
+    $\|\nabla f\|^2/\beta$. On a quadratic the bound is an equality, so that no larger descent can be
+    promised.
     """,
     references=("Bubeck (2015), Convex optimization: algorithms and complexity, section 3.2",),
 )

@@ -25,7 +25,8 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     P\left(|\cos(x,y)|\ge\sqrt{\tfrac{4\ln(2n)}{n}}\right)\le\frac1n .$$
     The 4 may be a 2 in both, and no less. A uniform direction is a normalised Gaussian vector.
     """,
-    refuted_by="an exact probability above the bound with 2 in place of 4 in any dimension, or normalised Gaussian vectors whose "
+    refuted_by="an exact probability above the bound with 2 in place of 4 in any dimension, or normalised "
+    "Gaussian vectors whose "
     "cosines do not have the exact distribution",
     seconds={"quick": 0.5, "standard": 8},
     planted={"factor": 0.95},
@@ -43,8 +44,8 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     details=r"""
     The squared cosine has the distribution $\mathrm{Beta}(1/2,(n-1)/2)$, so that the bound is compared with
     an exact probability and not with draws. The constant 4 leaves room; with 2 the
-    bound still holds, and with 1.9 it fails twelve standard deviations out, since a cosine is nearly Gaussian.
-    Up to
+    bound still holds, and with 1.9 it fails twelve standard deviations out, since a cosine is nearly
+    Gaussian. Up to
     $n=13$ the threshold is above 1 and the second bound says nothing. A normalised point of the cube is
     nearly as good for large $n$, but not uniform: in three dimensions its fourth moment along an axis is a
     tenth too small, and caps around the diagonals hold a third too many.

@@ -26,7 +26,8 @@ BALESTRIERO = "Balestriero, Pesenti and LeCun (2021), arXiv 2110.09485"
     grows by a little more than one half per dimension. In dimension 100 interpolation never happens.
     """,
     refuted_by="a share of drawn points inside that differs from the exact one by more than three standard "
-    "errors, an exact one that differs from an integral on the line or in the plane, or a growth of ln N per dimension outside 0.5 to 0.7",
+    "errors, an exact one that differs from an integral on the line or in the plane, or a growth of ln N "
+    "per dimension outside 0.5 to 0.7",
     seconds={"quick": 5, "standard": 60},
     planted={"factor": 1.05},
     details=r"""

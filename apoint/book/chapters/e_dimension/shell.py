@@ -31,7 +31,8 @@ DIMENSIONS = (1, 2, 3, 5, 10, 20, 50, 100)
     details=r"""
     A ball shrunk by the factor $1-\varepsilon/R$ has $(1-\varepsilon/R)^n$ of the volume. The check draws
     points uniformly from balls of the norms 1, 2 and $\infty$ and counts those in the shell, by their norm
-    and not by the formula. Balls of radius 1, 1/2 and 4 show that it is the ratio $\varepsilon/R$ that counts.
+    and not by the formula. Balls of radius 1, 1/2 and 4 show that it is the ratio $\varepsilon/R$ that
+    counts.
     """,
     references=("Vershynin (2018), High-dimensional probability, section 3.1",),
 )

@@ -13,6 +13,8 @@ from apoint.book.running import Running
 from apoint.theory import balls
 
 NORMS = ((1.0, "1"), (2.0, "2"), (math.inf, "∞"))
+COUNTED = ((1, 2, 1.0), (1, 4, 2.0), (2, 3, 0.5), (2, 6, 1.5), (3, 2, 3.0), (3, 5, 0.8), (2.5, 3, 1.0))
+"""Balls whose points are counted: p, the dimension n and the radius."""
 
 
 @claim(
@@ -39,9 +41,10 @@ NORMS = ((1.0, "1"), (2.0, "2"), (math.inf, "∞"))
     ),
     details=r"""
     The check draws points from the cube around balls of several radii and counts those inside, which knows
-    nothing of the gamma function, and repeats with the set as it is printed for $p=3$ in squares of growing size. Stirling's
-    formula makes the asymptotic form too large by the factor $1+p/(12n)$, seen here to dimension a million,
-    where the volume itself has two million digits after the point and only its logarithm can be held.
+    nothing of the gamma function, and repeats with the set as it is printed for $p=3$ in squares of growing
+    size. Stirling's formula makes the asymptotic form too large by the factor $1+p/(12n)$, seen here to
+    dimension a million, where the volume itself has two million digits after the point and only its logarithm
+    can be held.
     """,
     references=("Wang (2005), Volumes of generalized unit balls, Mathematics Magazine 78(5)",),
 )
@@ -49,9 +52,7 @@ def volume_formula(run: Running, factor: float = 1.0) -> Evidence:
     """Points of a cube are counted inside balls; `factor` multiplies the formulas."""
     count, random = run.pick(100_000, 2_000_000), run.random()
     numbers = []
-    for p, n, radius in (
-        (1.0, 2, 1.0), (1.0, 4, 2.0), (2.0, 3, 0.5), (2.0, 6, 1.5), (3.0, 2, 3.0), (3.0, 5, 0.8), (2.5, 3, 1.0)
-    ):  # fmt: skip
+    for p, n, radius in COUNTED:
         points = random.uniform(-radius, radius, (count, n))
         share = float((np.sum(np.abs(points) ** p, axis=1) <= radius**p).mean())
         cube = (2 * radius) ** n

@@ -41,10 +41,11 @@ def weighted_means(rates: np.ndarray, squared: np.ndarray) -> np.ndarray:
     seconds={"quick": 5, "standard": 60},
     planted={"power": 2.0},
     details=r"""
-    Rates of $(1+t)^{-0.75}/\beta$ on five problems, after 1, 2, 5, 10, 50, 200 and all steps. The numerator of the bound stays finite and its
-    denominator grows as $T^{1/4}$, so that sixteen times as many steps halve it in the end. The condition on
-    the squares is sufficient and not necessary: for $(1+t)^{-1/2}$ the squares diverge as $\ln T$ and the sum
-    as $\sqrt{T}$, and the bound goes to 0 all the same, faster. The planted version takes $(1+t)^{-2}$.
+    Rates of $(1+t)^{-0.75}/\beta$ on five problems, after 1, 2, 5, 10, 50, 200 and all steps. The numerator
+    of the bound stays finite and its denominator grows as $T^{1/4}$, so that sixteen times as many steps
+    halve it in the end. The condition on the squares is sufficient and not necessary: for $(1+t)^{-1/2}$ the
+    squares diverge as $\ln T$ and the sum as $\sqrt{T}$, and the bound goes to 0 all the same, faster. The
+    planted version takes $(1+t)^{-2}$.
     """,
     references=(
         "Robbins and Monro (1951), A stochastic approximation method",

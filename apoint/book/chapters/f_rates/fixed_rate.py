@@ -37,9 +37,9 @@ QUADRATIC = "mean of numbers"
     Chains of descent run side by side on five problems, two of which are not convex. $\sigma^2$ is the
     largest variance that any of them met, $\beta$ is known by hand, and the gradient is that of the whole
     loss. On a quadratic the plateau is known exactly, $\eta\beta\sigma^2/(2-\eta\beta)$: half of the bound
-    for small rates, and all of it at $\eta=1/\beta$. The bound is looked at after 1, 2, 5, 10, 50, 200 and all
-    steps. From afar a quadratic with $\eta=1/\beta$ stays below it by $\sigma^2/T$ exactly, whatever $T$ is:
-    so neither of its two terms can be smaller by any factor.
+    for small rates, and all of it at $\eta=1/\beta$. The bound is looked at after 1, 2, 5, 10, 50, 200 and
+    all steps. From afar a quadratic with $\eta=1/\beta$ stays below it by $\sigma^2/T$ exactly, whatever $T$
+    is: so neither of its two terms can be smaller by any factor.
     """,
     references=(
         "Bottou, Curtis and Nocedal (2018), Optimization methods for large-scale machine learning, th. 4.8",

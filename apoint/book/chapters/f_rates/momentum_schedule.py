@@ -39,9 +39,9 @@ CEILING = 0.9999
     The function is Nesterov's chain with twice as many links as steps, for whose last step the lower bound
     is made. Neither constant can be better: on Huber's function with its knee at $R/(2S+1)$,
     $S=T(T+7)/8$, every step still feels the same slope and the error is $2\beta R^2/(T^2+7T+4)$; and the
-    lowest point that $T$ steps can reach on the chain, by linear algebra, is at the lower bound but for $3/(4T)$.
-    The stairs have six steps each, so that they follow $1-3/t$. The library's own optimiser is run with that
-    schedule beside PyTorch's, and both give the same numbers to rounding.
+    lowest point that $T$ steps can reach on the chain, by linear algebra, is at the lower bound but for
+    $3/(4T)$. The stairs have six steps each, so that they follow $1-3/t$. The library's own optimiser is run
+    with that schedule beside PyTorch's, and both give the same numbers to rounding.
     """,
     references=(
         "Nesterov (1983), A method of solving a convex programming problem with convergence rate O(1/k²)",

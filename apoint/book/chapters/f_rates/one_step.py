@@ -48,8 +48,9 @@ from apoint.theory import stochastic
     ),
     details=r"""
     The expectation over the drawn example is exact: the step is made with each of them. $\sigma^2$ is the
-    variance at the point itself. On a quadratic the bound is an equality. The condition $\eta\leq 1/\beta$ is not needed for the bound, only for the
-    factor to be at least $\eta/2$; and it does not make every step descend, as a start at the minimum shows.
+    variance at the point itself. On a quadratic the bound is an equality. The condition $\eta\leq 1/\beta$ is
+    not needed for the bound, only for the factor to be at least $\eta/2$; and it does not make every step
+    descend, as a start at the minimum shows.
     """,
     references=(
         "Bottou, Curtis and Nocedal (2018), Optimization methods for large-scale machine learning, 4.1",

@@ -39,7 +39,8 @@ GAMMAS = (0.0, 0.5, 0.8, 0.9, 0.95)
     $r^2-(1+\gamma-\eta(1-\gamma)\beta)r+\gamma=0$. Its roots are complex, and the path swings, between
     $(1-\sqrt\gamma)^2$ and $(1+\sqrt\gamma)^2$ for $\eta(1-\gamma)\beta$; below, a path that starts at rest
     never crosses. The check simulates both sides of the threshold, 3 % away, for five values of $\gamma$: so
-    near to it a path needs hundreds of steps to cross. PyTorch sums gradients instead of averaging them: its rate is $\eta(1-\gamma)$.
+    near to it a path needs hundreds of steps to cross. PyTorch sums gradients instead of averaging them: its
+    rate is $\eta(1-\gamma)$.
     """,
     references=("Polyak (1964); Sutskever et al. (2013), On the importance of initialization and momentum",),
 )

@@ -21,7 +21,7 @@ RICH, LAZY = 0.01, 3.0
 @claim(
     "K8",
     "Lazy training generalises worse",
-    kind="size",
+    kind="direction",
     statement=r"""
     Scale up the output of a network by $\alpha$, or all its weights at the start by $\tau$ with
     $\alpha=\tau^2$, and training becomes lazy: the weights end within a hundredth of where they began, the

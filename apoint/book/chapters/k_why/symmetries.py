@@ -70,7 +70,7 @@ def _distance(model: nn.Sequential, other: nn.Sequential) -> float:
     refuted_by="an output that a rescaled ReLU network changes by more than rounding, a number of directions "
     "without effect that is not the number of hidden units, or a tanh network that can be rescaled",
     seconds={"quick": 2, "standard": 17},
-    planted={"activation": "tanh"},
+    planted={"factor": 1.05},
     details=r"""
     The check rescales each unit of a network with two hidden layers by its own random factor, up to
     thousands, and compares outputs at points. Independently of this it takes the derivative $J$ of all
@@ -82,16 +82,19 @@ def _distance(model: nn.Sequential, other: nn.Sequential) -> float:
     """,
     references=("Dinh, Pascanu, Bengio and Bengio (2017), Sharp minima can generalize for deep nets, ICML",),
 )
-def same_function(run: Running, activation: str = "ReLU") -> Evidence:
-    """Networks are rescaled, permuted and flipped and compared; `activation` claims the same of tanh."""
+def same_function(run: Running, factor: float = 1.0) -> Evidence:
+    """Networks are rescaled, permuted and flipped; `factor` multiplies the incoming weights once more."""
     points, generator = run.generator("points"), run.generator()
     inputs = 2 * torch.randn(run.pick(150, 400), SIZES[0], generator=points, dtype=torch.float64)
-    model = _network(activation, generator, inputs)
+    model = _network("ReLU", generator, inputs)
     units = symmetry.hidden_sizes(model)
     worst, farthest = 0.0, 0.0
     for _ in range(run.pick(20, 200)):
         factors = [torch.exp(3 * torch.randn(n, generator=generator, dtype=torch.float64)) for n in units]
         other = symmetry.scale_units(model, factors)
+        with torch.no_grad():
+            for parameter in other[0].parameters():
+                parameter *= factor
         worst = max(worst, _change(model, other, inputs))
         farthest = max(farthest, _distance(model, other))
     orders = [torch.randperm(n, generator=generator) for n in units]
