@@ -117,7 +117,26 @@ def pictures() -> list[Picture]:
 
 def sample_shelf() -> Shelf:
     """The book; a row with several claims, one that is not run, and chapters without any."""
-    erratum = Erratum(f"The sum is $n^2$. {HARM}", "The sum is $n$.", "A factor $n$ too many.")
+    erratum = Erratum(
+        f"The sum is $n^2$. {HARM}",
+        "The sum is $n$.",
+        "A factor $n$ too many.",
+        f"la somme {HARM}",
+        "notes C.1",
+    )
+    checked = Erratum(
+        "The sum is negative.",
+        "It is not.",
+        f"Why {HARM}",
+        f"somme $<0$ {HARM}",
+        "theory 3",
+        "E2.1",
+        f"The sign $s$ {HARM}",
+        check,
+    )
+    cited = Erratum(
+        "In 1900.", "In 1901.", "", "en 1900", "llm 3", "B1.1", "The year", citation=f"Someone (1901) {HARM}"
+    )  # fmt: skip
     known = [
         made_claim("E1", f"A volume $V_n$ {HARM}", erratum),
         made_claim("E1b", "The volume again"),
@@ -147,4 +166,6 @@ def sample_shelf() -> Shelf:
         {exercise.number: exercise},
         {outcome.id: outcome for outcome in outcomes},
         {exercise.number: numbers(True, True)},
+        entries={one.id: one for one in (cited, checked)},
+        examined={checked.id: ("holds as corrected", Evidence(numbers(True), numbers(False)))},
     )

@@ -73,7 +73,7 @@ def test_every_internal_link_leads_somewhere(seen: dict[str, Reader]) -> None:
 
 def test_what_is_found_by_search_is_there(seen: dict[str, Reader]) -> None:
     found = entries(sample_shelf())
-    assert len(found) == 6 + 1 + len(ROWS) - 5
+    assert len(found) == 6 + 3 + 1 + len(ROWS) - 5
     for entry in found:
         file, _, anchor = entry["place"].partition("#")
         assert anchor in seen[file].ids, entry["place"]
@@ -138,11 +138,43 @@ def test_the_first_page_counts_the_outcomes(made: dict[str, str]) -> None:
 
 def test_errata_and_reading(made: dict[str, str]) -> None:
     errata = "".join(read(made["errata.html"]).words)
-    assert "1 statement of the course" in errata
+    assert (
+        "3 places where the course is wrong, 2 by a number that the printed form gets wrong, 1 by" in errata
+    )
     assert re.search(r"✗ number 0.*: −0\.05, must be at most −0\.5", errata)
     reading = made["reading.html"]
     assert reading.count("<li>") == 2
     assert all(f'href="e.html#{id}"' in reading for id in ("E1", "E1b", "E2", "E5"))
+
+
+def test_an_erratum_stands_there_with_the_words_of_the_source(made: dict[str, str]) -> None:
+    page = made["errata.html"]
+    entries = page.split("<article")[1:]
+    assert [entry.split('id="erratum-')[1].split('"')[0] for entry in entries] == ["B1.1", "E1", "E2.1"]
+    cited, of_claim, checked = entries
+    for entry, author in (
+        (cited, "Lopès-Quintas, llm 3"),
+        (of_claim, "Lopès-Quintas, notes C.1"),
+        (checked, "Merad, theory 3"),
+    ):
+        assert '<blockquote lang="fr">«' in entry
+        assert f"<figcaption>{author}</figcaption>" in entry
+        assert "As written" in entry
+        assert "As corrected" in entry
+    assert "Source: Someone (1901)" in cited
+    assert 'href="b.html#B1"' in cited
+    assert 'href="e.html#E1"' in of_claim
+    assert checked.count("must be at most −0.5") == 2
+    assert "✎ holds as corrected" in checked
+
+
+def test_a_chapter_names_its_errata_briefly(made: dict[str, str]) -> None:
+    row = made["e.html"].split('id="E2"')[1].split('id="E3"')[0]
+    assert "Also wrong in the source" in row
+    assert 'href="errata.html#erratum-E2.1"' in row
+    assert "The sum is negative." not in row
+    assert 'href="errata.html#erratum-B1.1"' in made["b.html"]
+    assert '<blockquote lang="fr">' in made["e.html"].split('id="E1"')[1].split('id="E1b"')[0]
 
 
 def test_an_answer_that_is_wrong_is_not_called_checked() -> None:

@@ -110,10 +110,21 @@ def test_the_search_finds_and_leads_there(open_page: Open, site: Path) -> None:
     assert page.inner_text("#found-words") == "Nothing found"
     page.fill("#find", "")
     assert page.locator("#found li").count() == 0
+    page.fill("#find", "en 1900")
+    assert page.inner_text("#found a") == "Erratum B1.1 The year"
     page.fill("#find", "exercise notes C.1")
     opened.assert_quiet(site / "index.html")
     page.press("#find", "Enter")
     assert page.url.endswith("/e.html#exercise-notes-C-1")
+
+
+def test_a_quotation_is_marked_as_french_and_reached_from_its_chapter(open_page: Open, site: Path) -> None:
+    page = open_page().go(site / "e.html")
+    page.click(".slips a")
+    page.wait_for_url("**/errata.html#erratum-E2.1")
+    quotes = page.evaluate("[...document.querySelectorAll('.entry blockquote')].map(each => each.lang)")
+    assert quotes == ["fr"] * 3
+    assert page.locator("[id='erratum-E2.1'] figcaption").inner_text() == "Merad, theory 3"
 
 
 def test_code_hints_and_solutions_unfold(open_page: Open, site: Path) -> None:

@@ -95,12 +95,30 @@ def test_show_has_statement_code_and_exercises(capsys: pytest.CaptureFixture[str
     shown = json.loads(run("show", "E2", "--json", capsys=capsys)[1])
     assert shown["claims"][0]["statement"].startswith("Of a ball")
     assert shown["exercises"][0]["number"] == "notes C.1"
+    assert "Erratum E2.1" in out
+    assert [one["id"] for one in shown["errata"]] == ["E2.1"]
+
+
+def test_errata_are_listed_with_the_words_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("errata", "--chapter", "e", capsys=capsys)
+    assert code == 0
+    assert "tend exponentiellement vite" in " ".join(out.split())
+    assert "✎ holds as corrected" in out
+    assert "cited" in out
+    assert "I5.1" not in out
+    listed = json.loads(run("errata", "--json", capsys=capsys)[1])["errata"]
+    verdicts = {one["id"]: one["verdict"] for one in listed}
+    assert verdicts["E1"] is None, "it has no record"
+    assert verdicts["E1.1"] == "holds as corrected"
+    assert verdicts["E1.3"] == "cited"
+    assert all(one["quote"] and one["place"] for one in listed)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["list", "--chapter", "Z"], "unknown chapter 'Z'"),
+        (["errata", "--chapter", "Z"], "unknown chapter 'Z'"),
         (["show", "B2"], "B2 is in the course, and its claims are not yet written"),
         (["run", "E77"], "unknown claim 'E77'"),
         (["run"], "say which claims to run, such as A7 F2 or the chapter E, or --all"),
