@@ -79,7 +79,7 @@ def description(panel: Panel | Diagram) -> str:
         return f"{prose.plain(panel.title)}. {prose.plain(panel.description)}"
     names = [prose.plain(series.label) for series in panel.series if series.label]
     shown = f": {', '.join(names)}" if names else ""
-    return f"{prose.plain(panel.title)}. {prose.plain(panel.y)} against {prose.plain(panel.x)}{shown}."
+    return f"{prose.plain(panel.title)}. {_axis_words(panel.y)} against {_axis_words(panel.x)}{shown}."
 
 
 def picture_svg(picture: Picture, name: str = "picture") -> str:
@@ -198,10 +198,15 @@ def _drawn(panel: Panel | Diagram, name: str) -> Iterator[Drawing]:
 
 def _label(drawing: Drawing, panel: Panel) -> None:
     axes = drawing.axes
-    axes.set_xlabel("\n".join(textwrap.wrap(prose.plain(panel.x), _LABEL_LETTERS + 14)))
-    axes.set_ylabel("\n".join(textwrap.wrap(prose.plain(panel.y), _LABEL_LETTERS - 12)))
+    axes.set_xlabel("\n".join(textwrap.wrap(_axis_words(panel.x), _LABEL_LETTERS + 14)))
+    axes.set_ylabel("\n".join(textwrap.wrap(_axis_words(panel.y), _LABEL_LETTERS - 12)))
     if panel.equal:
         axes.set_aspect("equal", adjustable="box")
+
+
+def _axis_words(label: str) -> str:
+    """A pure number needs no words for its missing unit."""
+    return prose.plain(label).removesuffix(" (no unit)")
 
 
 def _looks(series: Sequence[Series], first: int = 0) -> list[Look]:

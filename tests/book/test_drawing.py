@@ -37,6 +37,12 @@ def test_axes_title_and_legend_are_written() -> None:
     assert 'aria-label="Title. height (metres) against place (metres): one x², two."' in svg
 
 
+def test_a_pure_number_has_no_words_for_its_unit() -> None:
+    svg = drawing.panel_svg(Panel("Title", "x (no unit)", "loss (nats)", [Series("", [0, 1], [0, 1])]), "p")
+    assert {"x", "loss (nats)"} <= set(texts(svg))
+    assert 'aria-label="Title. loss (nats) against x."' in svg
+
+
 def test_one_series_alone_needs_no_legend() -> None:
     assert "alone" not in texts(drawing.panel_svg(panel(Series("alone", [0, 1], [0, 1])), "p"))
 

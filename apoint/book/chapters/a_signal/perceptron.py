@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from apoint.book.chapters.a_signal.sketches import neuron, perceptron
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, at_least, at_most, same
 from apoint.book.running import Running
@@ -65,7 +66,7 @@ def neuron_by_neuron(run: Running, factor: float = 1.0) -> Evidence:
     numbers.append(same("layers, the last included", len(layers), len(WIDTHS) + 1))
     numbers.append(at_most("bend of a network without activation", _bend("identity", generator), 1e-12))
     numbers.append(at_least("bend of one with tanh", _bend("tanh", generator), 1e-3))
-    return Evidence(numbers)
+    return Evidence(numbers, pictures=[neuron(), perceptron(sizes)])
 
 
 def _model(activation: str, generator: torch.Generator) -> nn.Module:

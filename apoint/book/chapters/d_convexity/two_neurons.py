@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from apoint.book.chapters.a_signal.sketches import two_neurons as network
 from apoint.book.claim import claim, exercise
 from apoint.book.evidence import Evidence, Number, at_least, close, same
 from apoint.book.picture import Panel, Picture, Series
@@ -78,7 +79,7 @@ def two_neurons(run: Running, factor: float = 1.0) -> Evidence:
             ),
             same("linear neurons: not convex either", linear is not None, True),
         ],
-        pictures=[Picture(caption, [panel])],
+        pictures=[network(), Picture(caption, [panel])],
     )
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from apoint.book.chapters.e_dimension.sketches import angle
 from apoint.book.claim import Erratum, claim
 from apoint.book.evidence import Evidence, Number, agrees, at_most, same
 from apoint.book.picture import Panel, Picture, Series
@@ -67,7 +68,7 @@ def near_orthogonality(run: Running, factor: float = 1.0) -> Evidence:
     numbers += _moments("normalised Gaussian", gauss)
     cube = random.uniform(-1, 1, (count, 3))
     written = _moments("normalised cube", cube)
-    return Evidence(numbers, as_written=written, pictures=[_cosines(), _how_to_draw(gauss, cube)])
+    return Evidence(numbers, as_written=written, pictures=[angle(), _cosines(), _how_to_draw(gauss, cube)])
 
 
 def _worst_ratio(divisor: float) -> Number:

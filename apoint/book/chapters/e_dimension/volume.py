@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from apoint.book.chapters.e_dimension.sketches import balls_by_dimension
 from apoint.book.claim import Erratum, claim
 from apoint.book.evidence import Evidence, Number, agrees, at_least, at_most, close, same
 from apoint.book.picture import Panel, Picture, Series
@@ -65,7 +66,7 @@ def volume_formula(run: Running, factor: float = 1.0) -> Evidence:
         rounding = 1e-15 * n * math.log(n)
         name = f"asymptotic form over volume, p = {p:g}, n = {n}, R = {radius:g}"
         numbers.append(close(name, ratio, 1 + p / (12 * n), 0, (p / (12 * n)) ** 2 + rounding))
-    return Evidence(numbers, as_written=_as_printed(), pictures=[_unit_balls()])
+    return Evidence(numbers, as_written=_as_printed(), pictures=[balls_by_dimension(), _unit_balls()])
 
 
 def _as_printed() -> list[Number]:

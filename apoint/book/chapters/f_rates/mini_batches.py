@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from apoint.book.chapters.f_rates.batch_arrows import batch_arrows
 from apoint.book.chapters.f_rates.five_problems import both_terms, five_problems, largest_share, start_of
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, Number, at_least, at_most, between, close
@@ -60,7 +61,7 @@ def noise_of_batches(run: Running, factor: float = 1.0) -> Evidence:
         )
         expected = factor * stochastic.batch_noise(noise, size, 5)
         numbers.append(close(f"the same without replacement, {size}", without, expected, 1e-12, 1e-14))
-    return Evidence([*numbers, *_probe(random)])
+    return Evidence([*numbers, *_probe(random)], pictures=[batch_arrows(run.random("arrows"))])
 
 
 def _probe(random: np.random.Generator) -> list[Number]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from apoint.book.chapters.g_nonlinearities.gated_units import against_relu
+from apoint.book.chapters.g_nonlinearities.sketches import feed_forward_blocks
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, at_most, close, same
 from apoint.book.running import Running
@@ -57,7 +58,7 @@ def equal_numbers(run: Running, factor: float = 1.0) -> Evidence:
     unit = feed_forward({"name": "swiglu", "bias": False}, 768, 3072).get_submodule("unit.gate")
     assert isinstance(unit, nn.Linear)
     numbers.append(close("hidden units for T5's 3072", unit.out_features, factor * 3072 * 2 / 3))
-    return Evidence(numbers)
+    return Evidence(numbers, pictures=[feed_forward_blocks()])
 
 
 def _count(module: nn.Module) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from apoint.book.chapters.g_nonlinearities.sketches import gated_unit
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, at_most, ruled
 from apoint.book.running import Running
@@ -70,7 +71,7 @@ def units_by_hand(run: Running, factor: float = 1.0) -> Evidence:
             unit.value.bias.zero_()
             gap = float((unit(3 * x) - 9 * factor * unit(x)).abs().max())
             numbers.append(at_most("bilinear, three times the input less nine times the output", gap, 1e-11))
-    return Evidence(numbers)
+    return Evidence(numbers, pictures=[gated_unit()])
 
 
 @claim(

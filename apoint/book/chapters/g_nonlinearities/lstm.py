@@ -7,6 +7,7 @@ import math
 import torch
 from torch import nn
 
+from apoint.book.chapters.g_nonlinearities.sketches import lstm_cell
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, at_most, close
 from apoint.book.running import Running
@@ -66,7 +67,8 @@ def cell_by_hand(run: Running, factor: float = 1.0) -> Evidence:
             at_most(f"difference from PyTorch after {steps} steps", gaps[0], 1e-12),
             at_most(f"difference from the product's cell after {steps} steps", gaps[1], 1e-12),
             close("change of the cell by keeping all and letting nothing in", *_kept()),
-        ]
+        ],
+        pictures=[lstm_cell()],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from apoint.book.chapters.h_vision.published import accuracies
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, close
 from apoint.book.running import Running
@@ -45,4 +46,4 @@ def convnext_sizes(run: Running, factor: float = 1.0) -> Evidence:
         stage = next(part for part in counts.parts if part.name == "stages.0")
         block = factor * (8 * width**2 + 58 * width)
         numbers.append(close(f"ConvNeXt-{size}, parameters of a block", stage.parameters / 3, block))
-    return Evidence(numbers)
+    return Evidence(numbers, pictures=[accuracies()])

@@ -105,8 +105,8 @@ def _arrows() -> Picture:
         ("by value", clip_by_value(gradient, LIMIT)),
         ("by norm", clip_by_norm(gradient, LIMIT)),
     )
-    lines = [Series(label, [0.0, float(end[0])], [0.0, float(end[1])]) for label, end in ways]
-    panel = Panel("Limit 1", "first coordinate (no unit)", "second coordinate (no unit)", lines, equal=True)
+    lines = [Series(label, [0.0, float(end[0])], [0.0, float(end[1])], style="arrow") for label, end in ways]
+    panel = Panel("Limit 1", "first coordinate", "second coordinate", lines, equal=True)
     return Picture("A gradient, clipped by value and by norm. By value it turns.", [panel], "weights 2.2")
 
 
