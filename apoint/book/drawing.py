@@ -20,7 +20,7 @@ import numpy as np
 from apoint.book import prose
 from apoint.book.diagrams import draw_diagram
 from apoint.book.folders import make_folder
-from apoint.book.picture import Diagram, Field, Panel, Picture, Series
+from apoint.book.picture import Diagram, Field, Panel, Picture, Series, Values
 from apoint.report.figures.canvas import NORMAL, SMALL, WIDTH, Drawing, label_ticks, sheet
 from apoint.report.markup import element, raw
 from apoint.report.palette import SERIES_ROLES, light
@@ -393,7 +393,7 @@ def _draw_field(drawing: Drawing, field: Field) -> None:
 # -- axes -----------------------------------------------------------------------------------------------
 
 
-def _shown(values: Sequence[float], logarithmic: bool) -> np.ndarray:
+def _shown(values: Values, logarithmic: bool) -> np.ndarray:
     """Values as they can be drawn; what has no place on the axis leaves a gap."""
     array = np.asarray(values, dtype=float)
     sound = np.isfinite(array) & (array > 0 if logarithmic else True)

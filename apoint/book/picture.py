@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from numpy.typing import NDArray
+
+Values = Sequence[float] | NDArray[Any]  # what an author may give; kept as a list of floats
 Style = Literal["line", "dashed", "points", "bars", "area", "steps", "arrow"]
 Shape = Literal["box", "circle", "dot", "text", "frame"]
 Line = Literal["arrow", "line", "dashed"]
@@ -27,10 +30,10 @@ class Series:
     """
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    x: Values
+    y: Values
+    low: Values | None = None
+    high: Values | None = None
     style: Style = "line"
 
     def __post_init__(self) -> None:
