@@ -67,7 +67,7 @@ def _loss(of: Setting, found: dict[str, Curves], strength: float, length: int) -
     blurred images for long.
     """,
     refuted_by="a strength of the decay with which a long deficit costs nothing",
-    seconds={"quick": 16, "standard": 3300},
+    seconds={"quick": 16, "standard": 3900},
     planted={"is_swapped": True},
     details=DETAILS,
     references=(ACHILLE,),
@@ -94,7 +94,7 @@ def still_a_drop(run: Running, is_swapped: bool = False) -> Evidence:
     With the strongest of three weight decays a deficit costs less accuracy than without decay.
     """,
     refuted_by="a deficit that costs as much or more with decay as without",
-    seconds={"quick": 16, "standard": 3300},
+    seconds={"quick": 16, "standard": 3900},
     planted={"is_removed": True},
     details=DETAILS
     + r"""

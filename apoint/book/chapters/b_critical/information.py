@@ -99,7 +99,7 @@ def _layers(readings: list[dict[str, Any]], grid: np.ndarray) -> np.ndarray:
     """,
     refuted_by="a trace without a peak of half as much again as its start and its end, or a peak that "
     "comes no later with the longest deficit",
-    seconds={"quick": 20, "standard": 1000},
+    seconds={"quick": 20, "standard": 900},
     planted={"is_reversed": True},
     details=DETAILS,
     references=(ACHILLE,),
@@ -149,7 +149,7 @@ def two_phases(run: Running, is_reversed: bool = False) -> Evidence:
     The longer the deficit is kept up, the higher the peak of the trace of the Fisher information.
     """,
     refuted_by="a peak that is as high or higher without a deficit than with the longest",
-    seconds={"quick": 20, "standard": 1000},
+    seconds={"quick": 20, "standard": 900},
     planted={"at_start": True},
     details=DETAILS
     + r"""
@@ -186,7 +186,7 @@ def more_information(run: Running, at_start: bool = False) -> Evidence:
     """,
     refuted_by="a last layer ahead without deficit, a middle one ahead at the end of the longest deficit, "
     "or a share of the last layers that does not grow with the length of the deficit",
-    seconds={"quick": 20, "standard": 1000},
+    seconds={"quick": 20, "standard": 900},
     planted={"is_swapped": True},
     details=DETAILS
     + r"""

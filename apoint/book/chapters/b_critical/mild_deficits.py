@@ -48,7 +48,7 @@ def mild_arms(of: Setting) -> dict[str, dict[str, Any]]:
     """,
     refuted_by="at a constant rate, a turned or flipped start that ends worse than none or no better than a "
     "blurred one; at an annealed rate, one that does not end worse than none",
-    seconds={"quick": 18, "standard": 4000},
+    seconds={"quick": 15, "standard": 3900},
     planted={"is_swapped": True},
     details=r"""
     The course notes that the paper reports nothing of the kind for rotations and symmetries. In the paper a

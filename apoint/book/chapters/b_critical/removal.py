@@ -60,7 +60,7 @@ def rate_arms(of: Setting) -> dict[str, dict[str, Any]]:
     """,
     refuted_by="the longest deficit no worse than no deficit or than a shorter one, or the shortest with "
     "a third of the longest one's loss",
-    seconds={"quick": 12, "standard": 1700},
+    seconds={"quick": 8, "standard": 1650},
     planted={"is_swapped": True},
     details=r"""
     The experiment of Achille, Rovere and Soatto: blur by 4, SGD with momentum, batch norm, a rate that falls
@@ -72,8 +72,8 @@ def rate_arms(of: Setting) -> dict[str, dict[str, Any]]:
 
     The course sets this beside the eyesight of kittens, with a study of 1963: too long a time with a deficit
     of the eye impairs them for life, and where it is removed early they see nearly as well as others. (The
-    paper of that year by Wiesel and Hubel closes one eye and records cells of the visual cortex.) The curve of
-    the network has the same shape. It does not follow that it has the same cause: B2b looks at the rate.
+    paper of that year by Wiesel and Hubel closes one eye and records cells of the visual cortex.) The curve
+    of the network has the same shape. It does not follow that it has the same cause: B2b looks at the rate.
     """,
     references=(ACHILLE, "Wiesel and Hubel (1963), Single-cell responses in striate cortex of kittens"),
 )
@@ -136,7 +136,7 @@ def _removal_picture(of: Setting, found: dict[str, Curves]) -> Picture:
     against a network without deficit, trained for as many epochs with the same rates.
     """,
     refuted_by="a reset or a constant rate under which half of the drop is left",
-    seconds={"quick": 18, "standard": 3700},
+    seconds={"quick": 14, "standard": 2900},
     planted={"is_swapped": True},
     details=r"""
     The networks of B2 with the longest deficit. After 140 epochs of the paper the rate is at
@@ -206,7 +206,7 @@ def _rates_picture(of: Setting, found: dict[str, Curves]) -> Picture:
     """,
     refuted_by="a fresh network ahead under the tail of the annealed rates, or ahead by a quarter of the "
     "drop of B2 under the others",
-    seconds={"quick": 13, "standard": 3200},
+    seconds={"quick": 12, "standard": 2700},
     planted={"is_swapped": True},
     details=r"""
     An exponential schedule without its first $N$ epochs is the same schedule from a lower first rate, little

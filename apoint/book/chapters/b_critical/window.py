@@ -38,7 +38,7 @@ def window_arms(of: Setting) -> dict[str, dict[str, Any]]:
     paper, and far more than one near the end.
     """,
     refuted_by="a window at the second, third or last onset that costs as much as the one at the start",
-    seconds={"quick": 15, "standard": 2500},
+    seconds={"quick": 11, "standard": 2400},
     planted={"is_reversed": True},
     erratum=Erratum(
         written="A window at the very first epochs hurts less than one at epochs 20 or 40; at the end a "
