@@ -52,7 +52,7 @@ SMOOTHING = 0.3
     first value, and one of three missed it with 1.97; the source says no more than that the trace rises, and
     so does the claim now, on new networks. The planted version has a rate at which nothing is learned.
     """,
-    references=("Achille, Rovere and Soatto (2019), Critical learning periods in deep networks, figure 4",),
+    references=("Achille, Rovere and Soatto (2019), Critical learning periods in deep networks",),
 )
 def two_phases(run: Running, lr: float | None = None) -> Evidence:
     """Traces after each epoch of several networks; `lr` sets another learning rate."""
@@ -110,7 +110,7 @@ def two_phases(run: Running, lr: float | None = None) -> Evidence:
     The networks of B7 and the same with a label smoothing of 0.3, under which the best prediction gives the
     right class 0.73. The trace with equal probabilities is that of the outputs less a constant copy of
     themselves: the derivative is the same, all classes get probability $1/K$. At the scale `standard` the
-    networks have the weight decay of the paper's as well, which could remove connections. Bars were set
+    networks have weight decay as in the paper, which could remove connections. Bars were set
     with seed 0.
     """,
     references=("Achille, Rovere and Soatto (2019), Critical learning periods in deep networks",),

@@ -56,9 +56,7 @@ def surface(run: Running, is_swapped: bool = False) -> Evidence:
     for other in ("residual", "residual, half as long"):
         before, after = (logs["plain"], logs[other]) if is_swapped else (logs[other], logs["plain"])
         verdict = decide(before, after, **rules)
-        numbers.append(
-            ruled(f"rise of the plain network over the {other} one's, logarithm", verdict, "better")
-        )
+        numbers.append(ruled(f"rise, plain over {other}, logarithm", verdict, "better"))
     said = "; ".join(
         f"{name}: training loss {np.mean([one.loss for one in slices]):.3f}, rise "
         f"{np.exp(logs[name].mean()):.3f}"
