@@ -228,7 +228,7 @@ def _picture(changes: dict[str, list[float]]) -> Picture:
             "What blur keeps of a wave, 32 × 32 pixels",
             "frequency (cycles per image)",
             "amplitude kept (share)",
-            [Series("shrunk to 8 × 8 and enlarged", waves, kept)],
+            [Series("shrunk to 8 × 8 and enlarged", waves.tolist(), kept)],
         ),
     ]
     caption = (

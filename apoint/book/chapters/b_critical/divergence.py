@@ -220,8 +220,10 @@ def _picture() -> Picture:
     ]
     p, q = FULL
     slope = abs(float((1 - p / q + np.log(p / q)).sum() - len(p) * divergence.kullback_leibler(p, q)))
-    biases.append(Series("|c| ε", fine, slope * fine, style="dashed"))
-    biases.append(Series("n₀ ε ln(1/ε)", fine, 2 * fine * np.log(1 / fine), style="dashed"))
+    biases.append(Series("|c| ε", fine.tolist(), (slope * fine).tolist(), style="dashed"))
+    biases.append(
+        Series("n₀ ε ln(1/ε)", fine.tolist(), (2 * fine * np.log(1 / fine)).tolist(), style="dashed")
+    )
     panels = [
         Panel("Smoothed divergence", "ε (no unit)", "divergence (nats)", values, x_log=True),
         Panel("Its bias, where it has one", "ε (no unit)", "size of the bias (nats)", biases, True, True),

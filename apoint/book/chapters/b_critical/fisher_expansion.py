@@ -87,7 +87,7 @@ _SIZE = HIDDEN * (INPUTS + 1) + CLASSES * (HIDDEN + 1)
 
 def _predict(weights: Tensor, inputs: Tensor) -> Tensor:
     """Log-probabilities of the classes; all weights in one vector."""
-    first, bias, second, last = weights.split([HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES])
+    first, bias, second, last = torch.split(weights, [HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES])
     hidden = torch.tanh(inputs @ first.view(HIDDEN, INPUTS).T + bias)
     return F.log_softmax(hidden @ second.view(CLASSES, HIDDEN).T + last, -1)
 
@@ -113,7 +113,10 @@ def _picture(ratio: np.ndarray, rest: np.ndarray) -> Picture:
             "What is left over",
             "length of the step ‖δ‖",
             "|divergence - ½ δᵀFδ| (nats)",
-            [Series("mean over directions", STEPS, rest), Series("‖δ‖³", STEPS, cubic, style="dashed")],
+            [
+                Series("mean over directions", STEPS, rest.tolist()),
+                Series("‖δ‖³", STEPS, cubic.tolist(), style="dashed"),
+            ],
             True,
             True,
         ),

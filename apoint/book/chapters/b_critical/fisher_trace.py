@@ -16,7 +16,7 @@ from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 from apoint.engine import Options, Replica, assemble
 from apoint.engine.fleet import Fleet, Task
-from apoint.probes import empirical_fisher_trace, fisher_trace
+from apoint.probes import Reading, empirical_fisher_trace, fisher_trace
 from apoint.store import Run
 from apoint.theory import divergence
 from apoint.trials import make_arm
@@ -66,30 +66,30 @@ def trace(run: Running, factor: float = 1.0) -> Evidence:
     by_layer = _written_out(model, x)
     whole = sum(by_layer.values())
     exact = fisher_trace(model, (x, likely), exact=True)
+    value, other = number_of(exact), number_of(fisher_trace(model, (x, unlikely), exact=True))
+    empirical = [number_of(empirical_fisher_trace(model, (x, labels))) for labels in (likely, unlikely)]
     assert exact.per_layer is not None
-    drawn = np.array([fisher_trace(model, (x, likely), seed=seed).value for seed in range(run.pick(40, 400))])
+    seeds = range(run.pick(40, 400))
+    drawn = np.array([number_of(fisher_trace(model, (x, likely), seed=seed)) for seed in seeds]) / whole
+    error = float(drawn.std(ddof=1)) / math.sqrt(len(drawn))
     numbers: list[Number] = [
-        close("all labels, by the sum written out", factor * exact.value / whole, 1.0, 1e-6),
+        close("all labels, by the sum written out", factor * value / whole, 1.0, 1e-6),
         *(
-            close(f"layer {name}, by the sum written out", factor * exact.per_layer[name] / value, 1.0, 1e-6)
-            for name, value in by_layer.items()
+            close(f"layer {name}, by the sum written out", factor * exact.per_layer[name] / part, 1.0, 1e-6)
+            for name, part in by_layer.items()
         ),
-        agrees(
-            "drawn labels, by the sum written out",
-            factor * float(drawn.mean()) / whole,
-            float(drawn.std(ddof=1)) / math.sqrt(len(drawn)) / whole,
-            1.0,
-        ),
-        _shaken(run, model, x, factor * exact.value),
-        close("change by other labels", fisher_trace(model, (x, unlikely), exact=True).value, exact.value),
-        at_least(
-            "change of the empirical Fisher by other labels, times",
-            empirical_fisher_trace(model, (x, unlikely)).value
-            / empirical_fisher_trace(model, (x, likely)).value,
-            2.0,
-        ),
+        agrees("drawn labels, by the sum written out", factor * float(drawn.mean()), error, 1.0),
+        _shaken(run, model, x, factor * value),
+        close("with other labels of the data", other, value),
+        at_least("empirical Fisher with other labels, by that before", empirical[1] / empirical[0], 2.0),
     ]
     return Evidence(numbers)
+
+
+def number_of(reading: Reading) -> float:
+    """The value of a reading that is defined."""
+    assert reading.value is not None, reading.how
+    return reading.value
 
 
 def _written_out(model: nn.Sequential, x: Tensor) -> dict[str, float]:
@@ -253,7 +253,7 @@ def _cut(trained: Trained, run: Running, name: str, is_turned: bool) -> _Cut:
         for share in SHARES:
             mask = torch.ones_like(values)
             mask[order[: round(share * len(values))]] = 0
-            parts = (values * mask).split([weight.numel() for weight in weights.values()])
+            parts = torch.split(values * mask, [weight.numel() for weight in weights.values()])
             cut = {key: part.view_as(weights[key]) for key, part in zip(weights, parts, strict=True)}
             kept[rule].append(_accuracy(model, cut, test))
     return _Cut(_accuracy(model, weights, test), kept)

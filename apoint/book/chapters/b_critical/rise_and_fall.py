@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from apoint.book.chapters.b_critical.fisher_trace import number_of
 from apoint.book.claim import Erratum, claim
 from apoint.book.evidence import Evidence, at_least, at_most, ruled
 from apoint.book.picture import Panel, Picture, Series
@@ -216,8 +217,8 @@ def _curve(run: Running, recipe: dict[str, Any], seed: int) -> _Curve:
                     replica.device,
                 )
                 curve.epochs.append(step / per_epoch)
-                curve.trace.append(fisher_trace(model, batch, exact=True).value)
-                curve.even.append(fisher_trace(_Even(model), batch, exact=True).value)
+                curve.trace.append(number_of(fisher_trace(model, batch, exact=True)))
+                curve.even.append(number_of(fisher_trace(_Even(model), batch, exact=True)))
                 curve.uncertainty.append(float(1 - p.square().sum(1).mean()))
                 curve.accuracy.append(found["accuracy"])
                 model.train()

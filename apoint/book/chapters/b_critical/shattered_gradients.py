@@ -143,7 +143,9 @@ def _picture(run: Running, curves: dict[str, Array], repeats: int) -> Picture:
         order = np.argsort(places)
         mean = np.array([one.mean() for one in found])[order]
         error = np.array([2 * one.std(ddof=1) / math.sqrt(len(one)) for one in found])[order]
-        by_depth.append(Series(name, np.array(places)[order], mean, mean - error, mean + error))
+        by_depth.append(
+            Series(name, sorted(places), mean.tolist(), (mean - error).tolist(), (mean + error).tolist())
+        )
     panels = [
         Panel(f"One layer, and {DEEP} layers", "lag (points of 256)", "autocorrelation", lines),
         Panel("By depth", "layers", "autocorrelation at lag 1", by_depth, x_log=True),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from apoint.book.chapters.b_critical.fisher_trace import Trained, train_networks
+from apoint.book.chapters.b_critical.fisher_trace import Trained, number_of, train_networks
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, ruled
 from apoint.book.picture import Panel, Picture, Series
@@ -122,7 +122,7 @@ def _slice(network: Trained, seed: int) -> _Slice:
     )
     found = reading.details
     rise = np.array(found["curves"]).mean(0) - found["loss"]
-    return _Slice(found["loss"], reading.value, found["along"], rise.tolist())
+    return _Slice(found["loss"], number_of(reading), found["along"], rise.tolist())
 
 
 def _picture(arms: dict[str, list[_Slice]]) -> Picture:
