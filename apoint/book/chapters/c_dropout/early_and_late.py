@@ -192,7 +192,7 @@ def early_dropout(run: Running, is_swapped: bool = False) -> Evidence:
     """,
     refuted_by="a verdict in test loss of worse or equivalent for late dropout where the network over-fits, "
     "of better where it under-fits, or of worse or equivalent for late against early dropout",
-    seconds={"quick": 20, "standard": 2400},
+    seconds={"quick": 16, "standard": 2400},
     planted={"is_swapped": True},
     details=REGIMES
     + r"""

@@ -37,7 +37,7 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     """,
     refuted_by="a network of another family without such branches, or one whose output, with all branches "
     "skipped, still depends on their weights",
-    seconds={"quick": 3, "standard": 10},
+    seconds={"quick": 1, "standard": 2},
     planted={"factor": 1.05},
     erratum=Erratum(
         written="Stochastic depth is for ResNets only and has no equivalent for other networks.",

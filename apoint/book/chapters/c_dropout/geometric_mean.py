@@ -38,7 +38,7 @@ UNITS = 12
     """,
     refuted_by="probabilities of the linear model that differ by more than rounding from the mean over all "
     "masks; or a deeper network for which the two agree as well",
-    seconds={"quick": 8, "standard": 60},
+    seconds={"quick": 5, "standard": 60},
     planted={"factor": 1.05},
     erratum=Erratum(
         written="Each weight is multiplied by the proportion $p$ of dropout, which gives the geometric mean "

@@ -35,7 +35,7 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and quantity
     not farther.
     """,
     refuted_by="a difference of the other sign, by three standard errors over paired seeds",
-    seconds={"quick": 20, "standard": 600},
+    seconds={"quick": 16, "standard": 600},
     planted={"is_swapped": True},
     erratum=Erratum(
         written="A model with dropout has smaller gradients, goes farther in the space of weights, and its "
