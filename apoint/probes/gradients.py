@@ -21,7 +21,7 @@ from apoint.registry import register
 from apoint.settings import WholeNumber
 
 
-@register("probe", "gradients", course="A4 A5", passes=2)
+@register("probe", "gradients", course="A4 A5 J5", passes=2)
 def gradient_norms(
     model: nn.Module,
     batch: Any,

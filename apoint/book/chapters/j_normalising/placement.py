@@ -16,11 +16,13 @@ from apoint.book.running import Running
 from apoint.models.char_transformer import CharTransformer, char_transformer
 from apoint.models.transformer import Placement
 from apoint.nn.residual import Residual
+from apoint.probes.gradients import gradient_norms
 
 DEPTHS = (2, 4, 8, 16, 32)
+PROFILED = 16
 VOCABULARY, CONTEXT, SEQUENCES = 64, 8, 4
 PLACEMENTS: tuple[Placement, ...] = ("post", "pre")
-STATIONS = {
+STATIONS: dict[Placement, tuple[str, ...]] = {
     "post": ("input", "attention", "sum", "norm", "feed-forward", "sum", "norm"),
     "pre": ("input", "norm", "attention", "sum", "norm", "feed-forward", "sum"),
 }
@@ -33,12 +35,10 @@ class _Start:
     Attributes:
         last: Norm of the gradient in the last feed-forward layer's second matrix, mean over positions.
         squares: Mean square of the hidden state after each block.
-        layers: Norm of the gradient of the whole batch in each feed-forward layer's second matrix.
     """
 
     last: float
     squares: list[float]
-    layers: list[float]
 
 
 @claim(
@@ -74,7 +74,7 @@ class _Start:
 def gradients_at_start(run: Running, factor: float = 1.0) -> Evidence:
     """Networks of several depths before training; `factor` multiplies slopes and mean squares."""
     width, count = run.pick(64, 256), run.pick(10, 10)
-    found: dict[str, dict[int, list[_Start]]] = {}
+    found: dict[Placement, dict[int, list[_Start]]] = {}
     for placement in PLACEMENTS:
         run.say(f"gradients, {placement}-norm")
         found[placement] = {
@@ -99,7 +99,7 @@ def gradients_at_start(run: Running, factor: float = 1.0) -> Evidence:
             1e-3,
         ),
     ]
-    return Evidence(numbers, pictures=[_placement_picture(run, width), _gradient_picture(found)])
+    return Evidence(numbers, pictures=[_placement_picture(run, width), _gradient_picture(run, found, width)])
 
 
 def _model(run: Running, placement: Placement, depth: int, width: int, number: int) -> CharTransformer:
@@ -147,8 +147,18 @@ def _start(run: Running, placement: Placement, depth: int, width: int, number: i
     assert arriving is not None
     # The positions do not meet again behind the last feed-forward layer: each gradient is an outer product.
     last = float((arriving.norm(dim=-1) * kept["hidden"].norm(dim=-1)).mean())
-    layers = [float(part.get_parameter("weight").grad.norm()) / targets.numel() for part in contracts]
-    return _Start(last, squares, layers)
+    return _Start(last, squares)
+
+
+def _over_layers(run: Running, placement: Placement, width: int, number: int) -> list[float]:
+    """The gradient of a batch in each feed-forward layer's second matrix and bias, by the probe."""
+    model = _model(run, placement, PROFILED, width, number)
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    norms = gradient_norms(model, _batch(run, number), loss).per_layer
+    return [norm for name, norm in norms.items() if name.endswith(".contract")]
 
 
 def _batch(run: Running, number: int) -> tuple[Tensor, Tensor]:
@@ -213,17 +223,20 @@ def _placement_picture(run: Running, width: int) -> Picture:
     return Picture(caption, panels, "weights 3.3, placement of the norm")
 
 
-def _gradient_picture(found: dict[str, dict[int, list[_Start]]]) -> Picture:
+def _gradient_picture(run: Running, found: dict[Placement, dict[int, list[_Start]]], width: int) -> Picture:
     over_depth, over_layers = [], []
     for placement, starts in found.items():
         label = f"{placement}-norm"
         lasts = [np.array([one.last for one in rows]) for rows in starts.values()]
         over_depth.append(_series(label, list(DEPTHS), lasts))
-        layers = np.array([one.layers for one in starts[16]]).T
-        over_layers.append(_series(label, list(range(1, 17)), list(layers)))
+        count = len(starts[PROFILED])
+        layers = np.array([_over_layers(run, placement, width, number) for number in range(count)]).T
+        over_layers.append(_series(label, list(range(1, PROFILED + 1)), list(layers)))
     panels = [
         Panel("The last feed-forward layer", "blocks L", "gradient norm", over_depth, x_log=True, y_log=True),
-        Panel("All layers of 16 blocks", "block", "gradient norm, whole batch", over_layers, y_log=True),
+        Panel(
+            f"All layers of {PROFILED} blocks", "block", "gradient norm, whole batch", over_layers, y_log=True
+        ),
     ]
     return Picture("Before training. Means over networks with two standard errors.", panels, "weights 3.3")
 

@@ -38,15 +38,15 @@ FIRST_SEED = 100
     test loss of the same transformer with layer norm, over paired seeds.
     """,
     refuted_by="a verdict of worse or better by more than the margin of 0.03 nats",
-    seconds={"quick": 35, "standard": 2200},
+    seconds={"quick": 12, "standard": 700},
     planted={"is_half_width": True},
     details=r"""
     The margin was declared before the run: about half of the standard deviation over seeds that layer norm
-    had on seeds 0 to 5 (0.066 nats). Two pre-norm blocks of width 32, 150 updates on Python's own
-    documentation; at the scale `standard` four blocks of width 64 and 600 updates. The mean of a hidden state
-    is small in such a network, so that the two norms do nearly the same; where features have a large common
-    mean they would differ more. On the same seeds the two blocks without any norm learned even faster (2.40
-    against 2.53 nats): at this depth
+    had on seeds 0 to 5 (0.068 nats). Two pre-norm blocks of width 32, 150 updates on Python's own
+    documentation; at the scale `standard` four blocks of width 64 and 3,000 updates. The mean of a hidden
+    state is small in such a network, so that the two norms do nearly the same; where features have a large
+    common mean they would differ more. On the same seeds the two blocks without any norm learned even faster
+    (2.40 against 2.53 nats): at this depth
     neither norm is needed. The planted error halves the width of the network with RMSNorm.
     """,
     references=("Zhang and Sennrich (2019), Root mean square layer normalization, section 5",),
@@ -55,7 +55,7 @@ def as_good(run: Running, is_half_width: bool = False) -> Evidence:
     """Layer norm against RMSNorm; `is_half_width` compares with a smaller network."""
     width, depth = run.pick((32, 2), (64, 4))
     model = {**RECIPE["model"], "width": width, "depth": depth}
-    recipe = {**RECIPE, "model": model, "steps": run.pick(150, 600)}
+    recipe = {**RECIPE, "model": model, "steps": run.pick(150, 3000)}
     changes: dict[str, Any] = {"model.norm": "rms"}
     if is_half_width:
         changes["model.width"] = width // 2

@@ -52,7 +52,7 @@ Found = dict[int, list[tuple[float, float]]]
     The right panel has a second definition, by Santurkar et al.: how much the gradient of a layer changes
     when the layers before it make their step. In this small network batch norm reduces that as well. On
     larger ones they find that it does not, and that batch norm still helps where shift is added on purpose:
-    that it reduces the shift is no proof that this is why it helps. The claim is about the first definition alone.
+    that it reduces the shift is no proof that this is why it helps. The claim is about the first one alone.
     """,
     references=(
         "Ioffe and Szegedy (2015), Batch normalization, sections 1 and 4.1",

@@ -107,11 +107,11 @@ LSTM: dict[str, Any] = {
     number of updates its test loss is lower than without a norm.
     """,
     refuted_by="a verdict in test loss of worse or equivalent over paired seeds",
-    seconds={"quick": 35, "standard": 1800},
+    seconds={"quick": 8, "standard": 1000},
     planted={"is_swapped": True},
     details=r"""
     Characters of Python's own documentation, two layers of 32 units, 100 updates with Adam; at the scale
-    `standard` 128 units and 600 updates. This is the model `lstm-lm` with `norm: layer`, which normalises
+    `standard` 128 units and 3,000 updates. This is the model `lstm-lm` with `norm: layer`, which normalises
     what enters a layer at each step. Ba et al. put the norm inside the recurrence, on the sums of the gates
     and on the cell, which is not what is tested here. The setting was chosen on seeds 0 to 5. Rate and
     schedule are the same for both and were not tuned, so the claim is about the speed at this rate, and not
@@ -123,7 +123,7 @@ def in_an_lstm(run: Running, is_swapped: bool = False) -> Evidence:
     """Paired training with and without layer norm; `is_swapped` takes one for the other."""
     norms = ("layer", "none") if is_swapped else ("none", "layer")
     model = {**LSTM["model"], "norm": norms[0], "width": run.pick(32, 128)}
-    recipe = {**LSTM, "model": model, "steps": run.pick(100, 600)}
+    recipe = {**LSTM, "model": model, "steps": run.pick(100, 3000)}
     verdict = run.compare(
         recipe,
         {"model.norm": norms[1]},
