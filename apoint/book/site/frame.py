@@ -38,6 +38,7 @@ h3{font-size:1.12rem}
 .contents{columns:2 18em;padding:0;margin:1em 0;list-style:none}
 .contents li{padding:.12em 0;break-inside:avoid}
 .contents .id{display:inline-block;min-width:2.6em;color:var(--soft)}
+.contents.numbered a{display:grid;grid-template-columns:3.6em minmax(0,1fr)}
 .claim{margin-top:1.2em}
 .claim+.claim{margin-top:2.4em;padding-top:1.2em;border-top:1px dashed var(--rule)}
 .claim>h3,section>h2{display:flex;flex-wrap:wrap;gap:.3em .8em;align-items:center;margin-bottom:.2em}

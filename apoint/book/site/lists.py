@@ -36,13 +36,13 @@ def _contents(errata: Iterable[Erratum]) -> Markup:
             element(
                 "a",
                 element("span", one.id, class_="id"),
-                prose.inline(one.title),
+                element("span", prose.inline(one.title)),
                 href=f"#{_anchor(one)}",
             ),
         )
         for one in errata
     ]
-    return element("ul", lines, class_="contents")
+    return element("ul", lines, class_="contents numbered")
 
 
 def _errata_of_chapter(shelf: Shelf, letter: str) -> Markup | None:
