@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -90,7 +91,7 @@ def _losses(run: Running, norm: str, rate: float, seeds: range) -> list[float]:
 
 
 def _error(values: list[float]) -> float:
-    return statistics.stdev(values) / len(values) ** 0.5
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _picture(losses: dict[str, dict[float, list[float]]]) -> Picture:

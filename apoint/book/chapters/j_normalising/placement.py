@@ -142,7 +142,8 @@ def _start(run: Running, placement: Placement, depth: int, width: int, number: i
         kept.update(hidden=inputs[0].detach(), given=given)
 
     contracts[-1].register_forward_hook(keep)
-    F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), reduction="sum").backward()
+    loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), reduction="sum")
+    loss.backward()  # type: ignore[no-untyped-call]
     arriving = kept["given"].grad
     assert arriving is not None
     # The positions do not meet again behind the last feed-forward layer: each gradient is an outer product.

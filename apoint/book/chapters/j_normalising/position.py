@@ -146,7 +146,11 @@ FIRST_SEED = 100
 def which_place(run: Running, is_swapped: bool = False) -> Evidence:
     """Paired training with the norm before and after; `is_swapped` takes one place for the other."""
     places = ("after", "before") if is_swapped else ("before", "after")
-    rules = {"metric": "test_loss", "looks": run.pick((8, 16), (8, 12)), "max_pairs": run.pick(16, 12)}
+    rules: dict[str, Any] = {
+        "metric": "test_loss",
+        "looks": run.pick((8, 16), (8, 12)),
+        "max_pairs": run.pick(16, 12),
+    }
     found: dict[str, Verdict] = {}
     for name, recipe in (("convolutional network", CONVOLUTIONS), ("perceptron", PERCEPTRON)):
         run.say(name)

@@ -74,13 +74,11 @@ def scale_without_centre(run: Running, factor: float = 1.0) -> Evidence:
             1e-12,
         )
     ]
-    for name, change in (("times 7", lambda x: 7 * x), ("plus 7", lambda x: x + 7)):
-        kept, moved = _apart(centred(change(x_nd)), centred(x_nd)), _apart(root(change(x_nd)), root(x_nd))
+    for name, changed_nd in (("times 7", 7 * x_nd), ("plus 7", x_nd + 7)):
+        kept, moved = _apart(centred(changed_nd), centred(x_nd)), _apart(root(changed_nd), root(x_nd))
         numbers.append(at_most(f"layer norm of x {name}, apart from that of x", kept, 1e-12))
-        bound = at_most if name == "times 7" else at_least
-        numbers.append(
-            bound(f"RMSNorm of x {name}, apart from that of x", moved, 1e-12 if bound is at_most else 0.1)
-        )
+        label = f"RMSNorm of x {name}, apart from that of x"
+        numbers.append(at_most(label, moved, 1e-12) if name == "times 7" else at_least(label, moved, 0.1))
     middle_nd = x_nd - x_nd.mean(1, keepdim=True)
     numbers.append(
         at_most(
@@ -106,7 +104,8 @@ def _apart(found: Tensor, expected: Tensor) -> float:
 
 
 def _count(compute: Callable[[], Tensor]) -> Counting:
-    with Counting() as counting:
+    counting = Counting()
+    with counting:
         compute()
     return counting
 

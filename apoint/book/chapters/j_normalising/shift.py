@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -118,7 +119,7 @@ def _measure(
     return found
 
 
-def _means(model: torch.nn.Module, details: dict[str, Any]) -> tuple[float, float]:
+def _means(model: torch.nn.Module, details: Mapping[str, Any]) -> tuple[float, float]:
     """Over the linear layers behind the first."""
     linear = [name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)][1:]
     inputs, gradients = details["inputs"], details["gradients"]

@@ -156,7 +156,7 @@ def learned_scale(run: Running, is_swapped: bool = False) -> Evidence:
     model = {**SPIRALS["model"], "norm": {"name": "batch", "affine": is_swapped}}
     recipe = {**SPIRALS, "model": model, "epochs": run.pick(30, 120)}
     change = {"model.norm": {"name": "batch", "affine": not is_swapped}}
-    rules = {"metric": "test_loss", "looks": (6, 12), "max_pairs": 12, "first_seed": 100}
+    rules: dict[str, Any] = {"metric": "test_loss", "looks": (6, 12), "max_pairs": 12, "first_seed": 100}
     verdict = run.compare(recipe, change, **rules)
     return Evidence(
         [ruled("loss saved by learned γ and β", verdict, "better")], would_take="more pairs of seeds"

@@ -49,7 +49,7 @@ def small_batches(run: Running, is_swapped: bool = False) -> Evidence:
     """Layer norm against batch norm at several batch sizes; `is_swapped` takes one for the other."""
     norms = ("layer", "batch") if is_swapped else ("batch", "layer")
     sizes = run.pick((2, 4, LARGE), (2, 4, 8, 16, LARGE))
-    rules = {"metric": "test_loss", "looks": run.pick((6, 12), (6, 12)), "max_pairs": 12}
+    rules: dict[str, Any] = {"metric": "test_loss", "looks": run.pick((6, 12), (6, 12)), "max_pairs": 12}
     found: dict[int, Verdict] = {}
     for size in sizes:
         run.say(f"batches of {size}")

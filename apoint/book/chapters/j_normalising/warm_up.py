@@ -56,7 +56,7 @@ def without_warm_up(run: Running, is_swapped: bool = False) -> Evidence:
     width, depth = run.pick((32, 6), (64, 8))
     recipe["model"] |= {"width": width, "depth": depth, "placement": post}
     recipe["steps"] = run.pick(200, 1500)
-    rules = {
+    rules: dict[str, Any] = {
         "metric": "test_loss",
         "looks": run.pick((6,), (6, 12)),
         "max_pairs": run.pick(6, 12),
@@ -77,7 +77,7 @@ def without_warm_up(run: Running, is_swapped: bool = False) -> Evidence:
 
 
 def _picture(warmed: Verdict, bare: Verdict) -> Picture:
-    names = ["post-norm, a warm-up in place of none", "pre-norm without, in place of post-norm with"]
+    names = ["post-norm, warm-up", "pre-norm, no warm-up"]
     verdicts = (warmed, bare)
     effects = Series(
         "",
@@ -91,4 +91,8 @@ def _picture(warmed: Verdict, bare: Verdict) -> Picture:
     panel = Panel(
         "With and without a warm-up", "change", "test loss saved (nats)", [effects, zero], x_names=names
     )
-    return Picture("95 % intervals over paired seeds; above 0 is better.", [panel])
+    return Picture(
+        "Left: against post-norm without warm-up; right: against post-norm with it. 95 % "
+        "intervals over paired seeds; above 0 is better.",
+        [panel],
+    )

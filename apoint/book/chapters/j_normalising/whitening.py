@@ -76,7 +76,8 @@ def _observations(run: Running) -> Tensor:
     kind = torch.float64
     mix_dd = torch.randn(FEATURES, FEATURES, generator=generator, dtype=kind) / FEATURES**0.5
     mix_dd = (mix_dd + torch.eye(FEATURES, dtype=kind)) * torch.linspace(0.5, 2.0, FEATURES, dtype=kind)
-    return torch.randn(OBSERVATIONS, FEATURES, generator=generator, dtype=kind) @ mix_dd + 3
+    drawn_nd = torch.randn(OBSERVATIONS, FEATURES, generator=generator, dtype=kind)
+    return torch.addmm(torch.full_like(drawn_nd, 3.0), drawn_nd, mix_dd)
 
 
 def _covariance(x_nd: Tensor) -> Tensor:
