@@ -63,11 +63,14 @@ class _Start:
     cross-entropy. The loss matters: the mean square of the output would be constant under post-norm and have
     no gradient at all. The norm at the end of pre-norm matters too, since without it the two kinds are not on
     one scale. The theorem is about the loss at one position, so the norm is taken for each position and then
-    averaged; the gradient of a whole batch also counts how alike positions become in deep networks, and its
-    slopes here were near 0.2 and -0.35. The planted error multiplies slopes and mean squares by 1.08.
+    averaged. The gradient of a whole batch also counts how alike positions become in deep networks: in a trial
+    with feed-forward layers four times as wide its slopes were near 0.2 and -0.35. The planted error
+    multiplies slopes and mean squares by 1.08.
 
-    The figure shows where the norms stand in a block, with the size of the signal at each place, and the
-    gradient over the layers.
+    The first figure shows where the norms stand in a block, with the size of the signal at each place; the
+    second has the gradient over depth and over the layers. Over the layers it is flat here with post-norm and
+    falls towards the output with pre-norm; in the paper's translation model it rises and is flat. Nothing is
+    claimed about that.
     """,
     references=("Xiong et al. (2020), On layer normalization in the transformer architecture, theorem 1",),
 )
