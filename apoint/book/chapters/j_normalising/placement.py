@@ -63,8 +63,8 @@ class _Start:
     cross-entropy. The loss matters: the mean square of the output would be constant under post-norm and have
     no gradient at all. The norm at the end of pre-norm matters too, since without it the two kinds are not on
     one scale. The theorem is about the loss at one position, so the norm is taken for each position and then
-    averaged. The gradient of a whole batch also counts how alike positions become in deep networks: in a trial
-    with feed-forward layers four times as wide its slopes were near 0.2 and -0.35. The planted error
+    averaged. The gradient of a whole batch also counts how alike positions become in deep networks: in a
+    trial with feed-forward layers four times as wide its slopes were near 0.2 and -0.35. The planted error
     multiplies slopes and mean squares by 1.08.
 
     The first figure shows where the norms stand in a block, with the size of the signal at each place; the
@@ -76,7 +76,7 @@ class _Start:
 )
 def gradients_at_start(run: Running, factor: float = 1.0) -> Evidence:
     """Networks of several depths before training; `factor` multiplies slopes and mean squares."""
-    width, count = run.pick(64, 256), run.pick(10, 10)
+    width, count = run.pick(64, 256), 10
     found: dict[Placement, dict[int, list[_Start]]] = {}
     for placement in PLACEMENTS:
         run.say(f"gradients, {placement}-norm")
