@@ -32,11 +32,11 @@ PENALTY = 1e-5
     between them the loss rises to more than ten times that of the ends. Yet there are curves $\gamma$ from
     $\theta_1$ to $\theta_2$ along which it stays low: the highest loss on a Bezier curve with one free
     control point is at most twice that of the worse end, and a chain with one corner and an elastic band
-    rise at most a tenth as far as the line. The barrier of the curve, its highest loss less that of the worse
-    end, falls as the network gets wider.
+    rise at most a tenth as far as the line. It is so of narrow and of wide networks.
     """,
-    refuted_by="a straight line without a barrier, a curve that cannot be brought near the loss of the ends, "
-    "or a barrier of the curve that does not fall from the narrowest to the widest network",
+    refuted_by="a straight line without a barrier, or a curve that cannot be brought near the loss of the "
+    "ends, "
+    "at any of the widths",
     seconds={"quick": 18, "standard": 240},
     planted={"is_fitted": False},
     details=r"""
@@ -45,8 +45,9 @@ PENALTY = 1e-5
     $\mathbb{E}_{t\sim U(0,1)}\mathcal{L}(\gamma(t))$ over their inner point while the ends stay fixed; the
     band lets pivots slide downhill across its own direction only. Requirements hold for each pair of
     networks, not only on average. All losses are those of the training data, with which the sub-level sets
-    $\{\theta:\mathcal{L}(\theta)\le c\}$ are defined. Widths are compared by barriers, since the loss of the
-    ends falls with the width too.
+    $\{\theta:\mathcal{L}(\theta)\le c\}$ are defined. That the
+    highest loss on the curve falls with the width, as the figure shows, says little: so does that of the
+    ends, and above these some curves do not rise at all.
     """,
     references=(
         "Garipov et al. (2018), Loss surfaces, mode connectivity, and fast ensembling of DNNs",
@@ -66,17 +67,6 @@ def low_paths(run: Running, is_fitted: bool = True) -> Evidence:
     numbers = []
     for width, pairs in joined.items():
         numbers += _requirements(width, pairs)
-    narrow, wide = (
-        [pair.profiles["Bezier curve"].barrier for pair in joined[w]] for w in (widths[0], widths[-1])
-    )
-    numbers.append(
-        at_most(
-            f"barrier of the curve, width {widths[-1]} by {widths[0]}",
-            max(wide) / min(narrow),
-            0.5,
-            remark="the worst pair of the wide networks by the best pair of the narrow ones",
-        )
-    )
     return Evidence(numbers, pictures=[_picture(joined)])
 
 
