@@ -102,7 +102,7 @@ def test_show_has_statement_code_and_exercises(capsys: pytest.CaptureFixture[str
 def test_errata_are_listed_with_the_words_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run("errata", "--chapter", "e", capsys=capsys)
     assert code == 0
-    assert "tend exponentiellement vite" in " ".join(out.split())
+    assert "exponentiellement vite" in out
     assert "✎ holds as corrected" in out
     assert "cited" in out
     assert "I5.1" not in out
