@@ -103,9 +103,8 @@ def _picture(drawn: dict[int, list[tuple[int, float, float]]]) -> Picture:
         lines.append(Series(f"exact, d = {d}", (counts / d).tolist(), exact))
     for d, found in drawn.items():
         places, shares, errors = np.array(found).T
-        lines.append(
-            Series(f"drawn, d = {d}", places / d, shares, shares - 2 * errors, shares + 2 * errors, "points")
-        )
+        low, high = (shares - 2 * errors).tolist(), (shares + 2 * errors).tolist()
+        lines.append(Series(f"drawn, d = {d}", (places / d).tolist(), shares.tolist(), low, high, "points"))
     panel = Panel("The origin in the hull of N points", "points by dimension, N/d", "probability", lines)
     caption = (
         "Dots: shares of drawn sets, of Student's t law with coordinates of unlike size, with two standard "

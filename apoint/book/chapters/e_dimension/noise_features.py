@@ -140,9 +140,13 @@ def _picture(drawn: dict[int, list[tuple[float, float]]], scores: dict[str, np.n
         lines.append(Series(f"exact, m = {examples}", grid.tolist(), exact))
         shares, errors = np.array(found).T
         low, high = shares - 2 * errors, shares + 2 * errors
-        lines.append(Series(f"drawn, m = {examples}", DIMENSIONS, shares, low, high, "points"))
+        lines.append(
+            Series(
+                f"drawn, m = {examples}", DIMENSIONS, shares.tolist(), low.tolist(), high.tolist(), "points"
+            )
+        )
     count = 64 + np.array(NOISE)
-    digits = [Series(name, count, values) for name, values in scores.items()]
+    digits = [Series(name, count.tolist(), values.tolist()) for name, values in scores.items()]
     panels = [
         Panel("Two Gaussian classes, δ = 2", "dimension n", "accuracy", lines, x_log=True),
         Panel("Digits: 64 pixels and noise", "features", "share right", digits, x_log=True),

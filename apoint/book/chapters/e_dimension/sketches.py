@@ -16,13 +16,13 @@ def balls_by_dimension() -> Picture:
     x, y = np.cos(angles), np.sin(angles)
     room = Series("", [math.nan, math.nan], [-1, 1], style="points")  # as much above as beside
     interval = [Series("", [-1, 1, 1, -1], [-0.02, -0.02, 0.02, 0.02], style="area"), room]
-    flat = [Series("", x, y, style="area")]
-    sphere = [Series("", x, y, style="area")]
+    flat = [Series("", x.tolist(), y.tolist(), style="area")]
+    sphere = [Series("", x.tolist(), y.tolist(), style="area")]
     for height in (-0.6, 0.0, 0.6):  # circles of latitude, seen a little from above; the back is dashed
         radius = math.sqrt(1 - height**2)
         across, up = radius * x, height * math.cos(0.4) + 0.39 * radius * y
-        sphere.append(Series("", across[60:], up[60:]))
-        sphere.append(Series("", across[:61], up[:61], style="dashed"))
+        sphere.append(Series("", across[60:].tolist(), up[60:].tolist()))
+        sphere.append(Series("", across[:61].tolist(), up[:61].tolist(), style="dashed"))
     panels = []
     for n, series in ((1, interval), (2, flat), (3, sphere)):
         name = {1: "2", 2: "π", 3: "4π/3"}[n]
@@ -44,7 +44,9 @@ def angle() -> Picture:
     series = [
         Series("x", [0, first[0]], [0, first[1]], style="arrow"),
         Series("y", [0, second[0]], [0, second[1]], style="arrow"),
-        Series(f"angle θ, cos θ = {cosine:.2f}", 0.55 * np.cos(arc), 0.55 * np.sin(arc)),
+        Series(
+            f"angle θ, cos θ = {cosine:.2f}", (0.55 * np.cos(arc)).tolist(), (0.55 * np.sin(arc)).tolist()
+        ),
     ]
     panel = Panel("The angle of two vectors", "first coordinate", "second coordinate", series, equal=True)
     caption = (

@@ -20,7 +20,7 @@ MARGIN = 0.03
     loss.
     """,
     refuted_by="a verdict of worse for the block without biases, by more than the margin of 0.03 nats",
-    seconds={"quick": 30, "standard": 400},
+    seconds={"quick": 14, "standard": 400},
     planted={"linear": True},
     details=r"""
     The source says that more and more language models drop them; that is a fact about models, and this a

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apoint.book.chapters.i_updates.paths import gradient_of, path
+from apoint.book.chapters.i_updates.paths import Gradient, gradient_of, path
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, Number, at_least, at_most, close
 from apoint.book.picture import Panel, Picture, Series
@@ -19,6 +19,7 @@ from apoint.optim.descent import gradient_descent
 LIMIT, RATE = 1.0, 0.5
 SIZES = (10.0, 30.0, 100.0)
 STEPS = 400
+WAYS = {"norm": clip_by_norm, "value": clip_by_value}
 
 
 @claim(
@@ -54,15 +55,10 @@ STEPS = 400
 def dominated(run: Running, factor: float = 1.0) -> Evidence:
     """Rates of the small coordinate under both ways of clipping; `factor` multiplies the expected one."""
     numbers: list[Number] = []
-    ways = {"norm": clip_by_norm, "value": clip_by_value}
     lines = []
     for size in SIZES:
-        slope = gradient_of(lambda place, size=size: size * place[0].abs() + place[1].square() / 2)
-        for name, clip in ways.items():
-            walked = path(
-                gradient_descent, lambda place, clip=clip, slope=slope: clip(slope(place), LIMIT),
-                [0.3, 0.5], STEPS, lr=RATE,
-            )[:, 1]  # fmt: skip
+        for name in WAYS:
+            walked = path(gradient_descent, _clipped(size, name), [0.3, 0.5], STEPS, lr=RATE)[:, 1]
             share = LIMIT / size if name == "norm" else 1.0
             expected = -factor * math.log1p(-RATE * share)
             end = STEPS if name == "norm" else 20  # by then nothing is left to be seen of the small one
@@ -75,7 +71,7 @@ def dominated(run: Running, factor: float = 1.0) -> Evidence:
                 seen = slice(0, 40 if name == "value" else STEPS + 1, 1 if name == "value" else 4)
                 places = np.arange(STEPS + 1)[seen]
                 lines.append(Series(label, places.tolist(), np.maximum(walked[seen], 1e-6).tolist()))
-    left = {name: [_regression(run.generator(f"{seed}"), name) for seed in range(5)] for name in ways}
+    left = {name: [_regression(run.generator(f"{seed}"), name) for seed in range(5)] for name in WAYS}
     numbers.append(at_most("error left by value, the worst of five draws", max(left["value"]), 0.1))
     numbers.append(at_least("error left by norm, the best of five draws", min(left["norm"]), 0.5))
     panel = Panel("The small coordinate", "step", "|y|", lines, y_log=True)
@@ -83,18 +79,23 @@ def dominated(run: Running, factor: float = 1.0) -> Evidence:
     return Evidence(numbers, pictures=[Picture(caption, [panel])])
 
 
+def _clipped(size: float, name: str) -> Gradient:
+    """The clipped gradient of G|x| + y²/2."""
+    slope = gradient_of(lambda place: size * place[0].abs() + place[1].square() / 2)
+    return lambda place: WAYS[name](slope(place), LIMIT)
+
+
 def _regression(generator: torch.Generator, name: str) -> float:
     """What is left of the squared error of three targets, beside one that is 100 times as large."""
     inputs = torch.randn(200, 5, generator=generator, dtype=torch.float64)
     truth = torch.randn(5, 4, generator=generator, dtype=torch.float64)
     unit = torch.tensor([100.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    clip = clip_by_norm if name == "norm" else clip_by_value
 
     def gradient(weights: Tensor) -> Tensor:
         """Of one draw of noisy targets, as a batch has it."""
         noise = torch.randn(200, 4, generator=generator, dtype=torch.float64)
         misses = inputs @ (weights.view(5, 4) - truth * unit) - noise * unit
-        return clip((inputs.T @ misses / 200).flatten(), LIMIT)
+        return WAYS[name]((inputs.T @ misses / 200).flatten(), LIMIT)
 
     walked = path(gradient_descent, gradient, [0.0] * 20, 60, lr=0.2)
     first, last = (

@@ -62,7 +62,7 @@ def final_values(run: Running, widest: int = 32) -> Evidence:
             "Two hidden units: where 200 seeds end",
             "final loss",
             "share of seeds",
-            [Series("", values, shares / SEEDS, style="bars")],
+            [Series("", values.tolist(), (shares / SEEDS).tolist(), style="bars")],
         ),
         Panel(
             "Seeds that end above the minimum",
@@ -96,7 +96,8 @@ def _ends(width: int, steps: int, generator: torch.Generator) -> tuple[np.ndarra
 
     def each_loss() -> Tensor:
         hidden = torch.relu(inputs @ weights[0] + weights[1])
-        return ((hidden @ weights[2] + weights[3]).squeeze(-1) - targets).square().mean(1)
+        misses: Tensor = (hidden @ weights[2] + weights[3]).squeeze(-1) - targets
+        return misses.square().mean(1)
 
     for step in range(steps):
         rate = 0.1 / (1 + 4 * step / steps) if width < 16 else 0.05
