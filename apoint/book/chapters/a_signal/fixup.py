@@ -84,10 +84,11 @@ def _factor(run: Running, depth: int, layers: int, factor: float) -> Number:
     branches = []
     for _ in range(depth):
         inner = [part for _ in range(layers - 1) for part in (nn.Linear(32, 32), nn.ReLU())]
-        branches.append(Residual(nn.Sequential(*inner, nn.Linear(32, 32)), placement="none"))
-    model = nn.Sequential(*branches, nn.Linear(32, 10)).double()
+        branches.append(nn.Sequential(*inner, nn.Linear(32, 32)))
+    blocks = [Residual(branch, placement="none") for branch in branches]
+    model = nn.Sequential(*blocks, nn.Linear(32, 10)).double()
     initialise(model, "fixup", generator=run.generator(f"factor {depth} {layers}"))
-    linear = [[part for part in one.branch if isinstance(part, nn.Linear)] for one in branches]  # type: ignore[union-attr]
+    linear = [[part for part in branch if isinstance(part, nn.Linear)] for branch in branches]
     squares = (
         torch.stack([layer.weight.detach() for group in linear for layer in group[:-1]]).square() * 32 / 2
     )

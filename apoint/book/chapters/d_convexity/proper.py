@@ -73,7 +73,7 @@ def _best(name: str, truth: Table, random: np.random.Generator, factor: float = 
 
 def _expected(name: str, q: Table, truth: Table, factor: float) -> float:
     """The expected score, class by class; `factor` multiplies what the first class is charged."""
-    return sum(p * _charge(name, q, y) * (1.0 if y else factor) for y, p in enumerate(truth))
+    return float(sum(p * _charge(name, q, y) * (1.0 if y else factor) for y, p in enumerate(truth)))
 
 
 def _by_theory(name: str, truths: list[Table], random: np.random.Generator, factor: float) -> Number:

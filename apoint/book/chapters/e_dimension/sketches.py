@@ -39,7 +39,7 @@ def angle() -> Picture:
     """Two vectors and the angle between them."""
     first, second = np.array([2.0, 0.5]), np.array([0.9, 1.6])
     ends = [math.atan2(one[1], one[0]) for one in (first, second)]
-    arc = np.linspace(*ends, 30)
+    arc = np.linspace(ends[0], ends[1], 30)
     cosine = float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
     series = [
         Series("x", [0, first[0]], [0, first[1]], style="arrow"),

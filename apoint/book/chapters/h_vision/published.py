@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from apoint.book.picture import Panel, Picture, Series
+from apoint.book.picture import Panel, Picture, Series, Style
 from apoint.models.creation import create
 
 PUBLISHED = {
@@ -29,7 +29,7 @@ def accuracies() -> Picture:
                 sized = {"input_size": 384} if family in ("ViT", "Swin") else {}
                 model = create(name, **sized)
             millions.append(sum(one.numel() for one in model.parameters()) / 1e6)
-        style = "points" if len(members) == 1 else "line"
+        style: Style = "points" if len(members) == 1 else "line"
         lines.append(Series(family, millions, [accuracy for _, accuracy in members], style=style))
     panel = Panel(
         "Published accuracy on ImageNet", "parameters (millions)", "top-1 accuracy (%)", lines, x_log=True

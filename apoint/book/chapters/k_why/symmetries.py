@@ -94,7 +94,7 @@ def same_function(run: Running, factor: float = 1.0) -> Evidence:
         other = symmetry.scale_units(model, factors)
         with torch.no_grad():
             for parameter in other[0].parameters():
-                parameter *= factor
+                parameter.mul_(factor)
         worst = max(worst, _change(model, other, inputs))
         farthest = max(farthest, _distance(model, other))
     orders = [torch.randperm(n, generator=generator) for n in units]

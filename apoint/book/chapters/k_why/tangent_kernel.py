@@ -118,8 +118,8 @@ def freezing(run: Running, factor: float = 1.0) -> Evidence:
         ("kernel, GELU", "gelu", 0, -1),
         ("weights", "relu", 1, -0.5),
     )
-    for name, activation, index, power in shown:
-        values = results[activation][..., index]
+    for name, kind, index, power in shown:
+        values = results[kind][..., index]
         mean, error = values.mean(1), 2 * values.std(1, ddof=1) / math.sqrt(seeds)
         lines.append(Series(name, widths, mean, mean - error, mean + error, "points"))
         guide = [mean[0] * (width / widths[0]) ** power for width in widths]
