@@ -18,7 +18,7 @@ from apoint.book.chapters.b_critical.critical_common import (
     verdict,
 )
 from apoint.book.chapters.b_critical.removal import ACHILLE, deficit_arms
-from apoint.book.claim import claim
+from apoint.book.claim import Erratum, claim
 from apoint.book.evidence import Evidence, ruled
 from apoint.book.picture import Panel, Picture
 from apoint.book.running import Running
@@ -88,39 +88,45 @@ def still_a_drop(run: Running, is_swapped: bool = False) -> Evidence:
 
 @claim(
     "B9b",
-    "Weight decay softens the critical period a little",
-    kind="direction",
+    "What a deficit costs hardly depends on weight decay",
+    kind="size",
     statement=r"""
-    With the strongest of three weight decays a deficit costs less accuracy than without decay.
+    The strongest of three weight decays changes what a deficit costs by less than a fifth.
     """,
-    refuted_by="a deficit that costs as much or more with decay as without",
+    refuted_by="a deficit that costs a fifth more or less with decay than without",
     seconds={"quick": 16, "standard": 3900},
-    planted={"is_removed": True},
+    planted={"factor": 0.7},
+    erratum=Erratum(
+        written="Weight decay makes the start of training a little less sensitive to a deficit.",
+        corrected="It makes no difference of a fifth; at the scale quick a long deficit costs slightly more.",
+        why="Most of the drop comes from the annealed rate (B2b), which a weight decay does not change.",
+        quote="la régularisation rend la période critique du début d'entraînement un peu moins sensible",
+        place="notes 1.2.1",
+    ),
     details=DETAILS
     + r"""
-The number is the accuracy that a deficit costs without decay, less what it costs with the strongest, over
-paired seeds: for the middle and for the longest deficit. Where the effect is small, as the course says it is,
-few seeds do not decide it.
+Costs are in points of accuracy, over paired seeds, for the middle and for the longest deficit. The claim was
+first stated as the course has it, and failed at the scale `quick` on the seeds that decide here too: it was
+turned around after they had been seen.
 """,
     references=(ACHILLE,),
 )
-def softened(run: Running, is_removed: bool = False) -> Evidence:
-    """How much less a deficit costs with decay; with `is_removed` it costs nothing without decay."""
+def hardly_softened(run: Running, factor: float = 1.0) -> Evidence:
+    """What a deficit costs with and without decay; `factor` multiplies the cost with decay."""
     of, strengths = setting(run), decays(run)
     found = accuracies(run, decay_arms(of, strengths))
-    numbers = []
+    numbers, written = [], []
     for length in of.lengths[1:]:
-        plain, decayed = (_loss(of, found, strength, length) for strength in (0.0, strengths[-1]))
-        if is_removed:
-            plain = 0 * plain
-        numbers.append(
-            positive(
-                f"{length} epochs of blur: points of accuracy that the decay saves",
-                plain - decayed,
-                f"the deficit costs {plain.mean():.1f} points without decay, {decayed.mean():.1f} with it",
-            )
-        )
-    return Evidence(numbers, would_take="some 30 seeds, or the length of training of the paper")
+        plain = _loss(of, found, 0.0, length)
+        decayed = factor * _loss(of, found, strengths[-1], length)
+        told = f"the deficit costs {plain.mean():.1f} points without decay, {decayed.mean():.1f} with it"
+        name, saved = f"{length} epochs of blur", plain - decayed
+        numbers += [
+            positive(f"{name}: a fifth of the cost, less what the decay saves", plain / 5 - saved, told),
+            positive(f"{name}: a fifth of the cost, less what the decay adds", plain / 5 + saved),
+        ]
+        written.append(positive(f"{name}: points of accuracy that the decay saves", saved, told))
+    return Evidence(numbers, written, would_take="more seeds, or the length of training of the paper")
 
 
 def _picture(of: Setting, strengths: tuple[float, ...], found: dict[str, Curves]) -> Picture:
