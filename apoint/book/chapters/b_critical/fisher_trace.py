@@ -144,7 +144,7 @@ FIRST_SEED = 100
     """,
     refuted_by="a verdict over paired networks that removal by Fisher information is equivalent to removal "
     r"at random or worse, or that $F_{ii}w_i^2$ does worse than $F_{ii}$",
-    seconds={"quick": 10, "standard": 700},
+    seconds={"quick": 5, "standard": 400},
     planted={"is_turned": True},
     details=r"""
     Information is a *local* measure: it prices a small change, and removing a weight is a large one. That is

@@ -96,7 +96,7 @@ def two_phases(run: Running, lr: float | None = None) -> Evidence:
     """,
     refuted_by="a trace with equal probabilities that ends below 1.2 times its value at the peak of "
     r"$\operatorname{tr}F$, or one under label smoothing that ends below 0.85 of its peak",
-    seconds={"quick": 30, "standard": 1800},
+    seconds={"quick": 15, "standard": 900},
     planted={"own_probabilities": True},
     erratum=Erratum(
         written="The second phase is one of compression: useless connections are removed.",

@@ -32,7 +32,7 @@ NEAR, REACH, DIRECTIONS, EXAMPLES = 0.1, 0.5, 5, 128
     """,
     refuted_by="over paired networks, a verdict of equivalent or lower for the plain network's rise in loss, "
     "in logarithms",
-    seconds={"quick": 45, "standard": 1500},
+    seconds={"quick": 45, "standard": 700},
     planted={"is_swapped": True},
     details=r"""
     Each network is measured along five directions to both sides, on training examples, in eval mode as in the

@@ -30,7 +30,7 @@ FIRST_SEED = 100
     """,
     refuted_by="an interval for the difference in test accuracy, Fixup less batch norm over paired seeds, "
     "that lies below the margin of $-0.01$ ($-0.02$ at the scale `standard`)",
-    seconds={"quick": 20, "standard": 1500},
+    seconds={"quick": 20, "standard": 700},
     planted={"is_plain": True},
     erratum=Erratum(
         written="What is particular to residual networks, their skip connections, can be replaced by a good "
