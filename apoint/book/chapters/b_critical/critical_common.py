@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
 from apoint.book.evidence import Number, at_least
-from apoint.book.picture import Series, Style
+from apoint.book.picture import Series, Style, Values
 from apoint.book.running import Running
 from apoint.engine import Options
 from apoint.engine.fleet import Ended, Fleet, Task
@@ -201,9 +201,10 @@ def spread(values: Sequence[np.ndarray]) -> tuple[list[float], list[float], list
     return middle, low, high
 
 
-def series(label: str, x: Sequence[float], values: Sequence[np.ndarray], style: Style = "line") -> Series:
+def series(label: str, x: Values, values: Sequence[np.ndarray], style: str = "line") -> Series:
     """Means over seeds with two standard errors to either side."""
-    return Series(label, x, *spread(values), style)
+    assert style in get_args(Style)
+    return Series(label, x, *spread(values), cast(Style, style))
 
 
 def _error(values: np.ndarray) -> float:

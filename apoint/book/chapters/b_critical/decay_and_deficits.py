@@ -39,7 +39,7 @@ def decays(run: Running) -> tuple[float, float, float]:
 
 def decay_arms(of: Setting, strengths: tuple[float, ...]) -> dict[str, dict[str, Any]]:
     """No deficit, the middle one and the longest one for each strength."""
-    arms = {}
+    arms: dict[str, dict[str, Any]] = {}
     _, middle, long = of.lengths
     shared = deficit_arms(of)
     for strength in strengths:
@@ -55,7 +55,7 @@ def decay_arms(of: Setting, strengths: tuple[float, ...]) -> dict[str, dict[str,
 
 def _loss(of: Setting, found: dict[str, Curves], strength: float, length: int) -> np.ndarray:
     epochs = of.clean + length
-    return found[f"{strength:g}/0"].at(epochs) - found[f"{strength:g}/{length}"].at(epochs)
+    return np.asarray(found[f"{strength:g}/0"].at(epochs) - found[f"{strength:g}/{length}"].at(epochs))
 
 
 @claim(
@@ -135,7 +135,7 @@ def _picture(of: Setting, strengths: tuple[float, ...], found: dict[str, Curves]
     for strength, style in zip(strengths, ("line", "dashed", "points"), strict=True):
         ends = [found[f"{strength:g}/0"].at(of.clean)]
         ends += [found[f"{strength:g}/{length}"].at(of.clean + length) for length in (middle, long)]
-        lines.append(series(f"λ = {strength:g}", (0, middle, long), ends, style))  # type: ignore[arg-type]
+        lines.append(series(f"λ = {strength:g}", (0, middle, long), ends, style))
     panel = Panel(
         "Deficits with weight decay",
         f"epochs of blur, before {of.clean} clean ones",

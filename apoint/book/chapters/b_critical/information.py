@@ -40,17 +40,17 @@ class Traces:
     @property
     def total(self) -> np.ndarray:
         """The trace of the whole network, [seed, epoch]."""
-        return self.layers.sum(2)
+        return np.asarray(self.layers.sum(2))
 
     @property
     def shares(self) -> np.ndarray:
         """The share of each layer, [seed, epoch, layer]."""
-        return self.layers / self.layers.sum(2, keepdims=True)
+        return np.asarray(self.layers / self.layers.sum(2, keepdims=True))
 
     @property
     def last(self) -> np.ndarray:
         """The share of the last convolution and the head together, [seed, epoch]."""
-        return self.shares[:, :, -2:].sum(2)
+        return np.asarray(self.shares[:, :, -2:].sum(2))
 
 
 def traces(run: Running, of: Setting) -> dict[int, Traces]:
@@ -237,7 +237,7 @@ def layers_of_information(run: Running, is_swapped: bool = False) -> Evidence:
 
 def _ahead(one: Traces) -> np.ndarray:
     """By how much of the trace the larger of the last layers is ahead of the largest in the middle."""
-    return one.shares[:, :, -2:].max(2) - one.shares[:, :, 1:-2].max(2)
+    return np.asarray(one.shares[:, :, -2:].max(2) - one.shares[:, :, 1:-2].max(2))
 
 
 def _by_layer(found: dict[int, Traces]) -> Picture:
