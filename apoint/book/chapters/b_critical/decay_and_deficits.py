@@ -89,7 +89,7 @@ def still_a_drop(run: Running, is_swapped: bool = False) -> Evidence:
 @claim(
     "B9b",
     "What a deficit costs hardly depends on weight decay",
-    kind="size",
+    kind="direction",
     statement=r"""
     The strongest of three weight decays changes what a deficit costs by less than a fifth.
     """,
