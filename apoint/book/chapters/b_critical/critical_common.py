@@ -22,7 +22,7 @@ from apoint.trials import make_arm
 from apoint.verdict import Verdict, decide
 
 Rates = Literal["annealed", "reset", "constant"]
-FIRST_SEED = 100  # settings were chosen on seeds 0 to 7
+FIRST_SEED = 200  # settings were chosen on seeds 0 to 7, and statements of B8b and B9b on 100 to 107
 NUM_SEEDS = 8
 L2 = 5e-4
 PAPER_EPOCHS, PAPER_FACTOR = 160, 0.97

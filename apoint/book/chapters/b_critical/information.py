@@ -161,8 +161,8 @@ def two_phases(run: Running, is_reversed: bool = False) -> Evidence:
     details=DETAILS
     + r"""
 The number is the logarithm of the ratio of the peaks, seed by seed. The claim was first stated as the course
-has it, and failed at the scale `quick` on the seeds 100 to 103, which decide here too: it was turned around
-after they had been seen. On the three seeds that chose the setting the heights were alike.
+has it, and failed at the scale `quick` on the seeds 100 to 103: it was turned around then, and other seeds
+decide. On the three seeds that chose the setting the heights were alike.
 """,
     references=(ACHILLE,),
 )

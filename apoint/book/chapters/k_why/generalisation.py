@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint import data as datasets
-from apoint.book.claim import claim
-from apoint.book.evidence import Evidence, agrees, at_least, at_most, same
+from apoint.book.claim import Erratum, claim
+from apoint.book.evidence import Evidence, agrees, at_least, at_most, between, same
 from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 
@@ -122,54 +122,64 @@ RECIPE: dict[str, Any] = {
 
 @claim(
     "K11b",
-    "The noise of stochastic gradients helps generalisation",
+    "What the noise of small batches does to generalisation",
     kind="direction",
     statement=r"""
-    Descent along the gradient of a small batch that is drawn anew at each step classifies new examples better
-    than descent along the gradient of all examples, at the same learning rate and the same number of steps:
-    on average over a grid of rates and batch sizes that was fixed in advance, and worse in none of its cells.
+    At the same learning rate and the same number of steps, descent along the gradient of a small batch, drawn
+    anew at each step, classifies new examples neither better nor worse than descent along the gradient of all
+    examples, by a percentage point or more: on average over a grid of rates and batch sizes that was fixed in
+    advance. In some of its cells it is better, in others worse.
     """,
-    refuted_by="a mean gain in test accuracy over the grid, by paired seeds, that is not above 0, or a "
-    "cell in "
-    "which small batches are ruled worse",
+    refuted_by="a mean gain or loss in test accuracy over the grid, by paired seeds, of a percentage point",
     seconds={"quick": 40, "standard": 300},
-    planted={"is_swapped": True},
+    planted={"handicap": 10.0},
+    erratum=Erratum(
+        written="Training with small batches gives a network better properties of generalisation.",
+        corrected="Whether it does depends on the learning rate and the size of the batch.",
+        why="An earlier version of this claim had one cell of the grid, found by trying, in which small "
+        "batches are better. Over the whole grid there is no such gain.",
+        quote="Ce type d’entraînement permet également au réseau d’avoir de meilleures propriétés de "
+        "généralisation",
+        place="theory 2.2",
+    ),
     details=r"""
     A perceptron learns 400 examples of MNIST-1D by plain gradient descent, all of them at each step or 10 or
     40, at the rates 0.1, 0.2 and 0.4. An equal number of steps at an equal rate is the fair comparison of the
     noise: with an equal number of passes the small batches would have more steps as well. The record lists
-    every cell of the grid. An earlier version of this claim had one cell, found by trying; the grid and its
-    seeds were set before it was run, and nothing was left out of it. The gain is a matter of a percent, at
-    this size of data and network. Where the full gradient has its own, larger rate, or a penalty on the norm
-    of the gradient, others found most of the difference gone.
+    every cell of the grid, and nothing was left out of it. The claim that small batches are better on average
+    and worse in no cell was declared first, and failed on the seeds 2000 to 2007. What stands here was written
+    then, and runs on other seeds. It is about one small network on one task. The planted error gives the full
+    gradient a tenth of its rate.
     """,
     references=(
         "Keskar et al. (2017), On large-batch training for deep learning",
         "Geiping et al. (2022), Stochastic training is not necessary for generalization",
     ),
 )
-def small_batches(run: Running, is_swapped: bool = False) -> Evidence:
-    """Paired seeds with all examples and with small batches; `is_swapped` takes one arm for the other."""
+def small_batches(run: Running, handicap: float = 1.0) -> Evidence:
+    """Paired seeds with all examples and with small batches; `handicap` divides the rate of the former."""
     pairs = run.pick(8, 24)
-    rules: dict[str, Any] = {"metric": "test_accuracy", "margin": 0.005, "first_seed": 2000}
-    gains, worse, said = [], 0, []
+    rules: dict[str, Any] = {"metric": "test_accuracy", "margin": 0.005, "first_seed": 3000}
+    gains, outcomes, said = [], [], []
     for rate, batch in itertools.product(RATES, BATCHES):
-        sizes = (batch, NUM_EXAMPLES) if is_swapped else (NUM_EXAMPLES, batch)
-        recipe = {**RECIPE, "optimizer": {"name": "sgd", "lr": rate}, "batch_size": sizes[0]}
-        verdict = run.compare(recipe, {"batch_size": sizes[1]}, looks=(pairs,), max_pairs=pairs, **rules)
+        recipe = {**RECIPE, "optimizer": {"name": "sgd", "lr": rate / handicap}}
+        changes = {"batch_size": batch, "optimizer.lr": rate}
+        verdict = run.compare(recipe, changes, looks=(pairs,), max_pairs=pairs, **rules)
         arms = zip(verdict.baseline, verdict.candidate, strict=True)
         gains.append([after - before for before, after in arms])
-        worse += verdict.outcome == "worse"
+        outcomes.append(verdict.outcome)
         low, high = verdict.interval
         found = f"{verdict.effect:+.4f} ({low:+.4f} to {high:+.4f}), {verdict.outcome}"
         said.append(f"rate {rate:g}, batches of {batch}: {found}")
     # Cells share seeds and full-batch arms, so that seeds are what is independent.
     by_seed = [statistics.fmean(values) for values in zip(*gains, strict=True)]
     mean = statistics.fmean(by_seed)
+    gain = "gain in test accuracy, mean over the grid"
     return Evidence(
+        [between(gain, mean, -0.01, 0.01, _error(by_seed))],
         [
-            at_least("gain in test accuracy, mean over the grid", mean, 0.0, _error(by_seed)),
-            same("cells of six in which small batches are worse", worse, 0),
+            at_least(gain, mean, 0.005, _error(by_seed)),
+            same("cells of six in which small batches are worse", outcomes.count("worse"), 0),
         ],
         remark="All cells, with 95 % intervals: " + "; ".join(said) + ".",
         would_take="more paired seeds: run it at the scale standard",
