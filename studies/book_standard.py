@@ -94,7 +94,7 @@ def write() -> None:
     order = [claim for claim in planned() if claim.id in found]
     counts = Counter(found[claim.id].verdict for claim in order)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    lines = [HEAD, f"{len(order)} claims: {summary}.", ""]
+    lines = [HEAD, f"{len(order)} claims: {summary}." if order else "None has been run yet.", ""]
     for claim in order:
         lines += _section(claim, found[claim.id])
     missing = [claim.id for claim in planned() if claim.id not in found]

@@ -36,12 +36,17 @@ def real_images(folder: Path, name: str, *, size: int, train: int, test: int) ->
     label = f"{name}-{size}-{train}-{test}" + (f"-{_stamp(Path(chosen))}" if chosen else "")
     path = folder / "images" / f"{label}.npz"
     if not path.exists():
-        arrays = _read(chosen, name, size, train, test)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
-        partial.replace(path)  # two claims may make it at once
+        return save_images(path, _read(chosen, name, size, train, test))
+    return {"name": "npz", "path": str(path.resolve())}
+
+
+def save_images(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Write arrays into one NPZ file, whole or not at all; returns the data of a recipe that reads it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with partial.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
+    partial.replace(path)  # two claims may make it at once
     return {"name": "npz", "path": str(path.resolve())}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 from apoint import data as datasets
 from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, Number, at_least, at_most
+from apoint.book.images import save_images
 from apoint.book.running import Running
 from apoint.engine import train
 from apoint.models.creation import create
@@ -156,7 +156,5 @@ def _images(run: Running, what: str) -> dict[str, Any]:
         pixels = split.inputs.numpy()
         arrays[f"x_{part}"] = pixels.reshape(*pixels.shape[:2], -1)[:, :, places]
         arrays[f"y_{part}"] = split.targets.numpy()
-    path: Path = run.folder.parent / "images" / f"{run.scale}-{what or 'plain'}-{run.id}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, allow_pickle=False, **arrays)
-    return {"name": "npz", "path": str(path.resolve())}
+    path = run.folder.parent / "images" / f"{run.scale}-{what or 'plain'}-{run.id}.npz"
+    return save_images(path, arrays)

@@ -143,13 +143,13 @@ RECIPE: dict[str, Any] = {
         place="theory 2.2",
     ),
     details=r"""
-    A perceptron learns 400 examples of MNIST-1D by plain gradient descent, all of them at each step or 10 or
-    40, at the rates 0.1, 0.2 and 0.4. An equal number of steps at an equal rate is the fair comparison of the
-    noise: with an equal number of passes the small batches would have more steps as well. The record lists
-    every cell of the grid, and nothing was left out of it. The claim that small batches are better on average
-    and worse in no cell was declared first, and failed on the seeds 2000 to 2007. What stands here was written
-    then, and runs on other seeds. It is about one small network on one task. The planted error gives the full
-    gradient a tenth of its rate.
+    A perceptron learns 400 examples of MNIST-1D by plain gradient descent, all of them at each step or 10
+    or 40, at the rates 0.1, 0.2 and 0.4. An equal number of steps at an equal rate is the fair comparison
+    of the noise: with an equal number of passes the small batches would have more steps as well. The
+    record lists every cell of the grid, and nothing was left out of it. The claim that small batches are
+    better on average and worse in no cell was declared first, and failed on the seeds 2000 to 2007. What
+    stands here was written then, and runs on other seeds. It is about one small network on one task. The
+    planted error gives the full gradient a tenth of its rate.
     """,
     references=(
         "Keskar et al. (2017), On large-batch training for deep learning",
