@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from apoint.book.claim import Claim, Erratum, Exercise, entered
-from apoint.book.course import CHAPTERS, ROWS
+from apoint.book.course import CHAPTERS
 from apoint.book.evidence import Evidence, Number
 from apoint.book.outcome import Outcome, Ruling, outcome, rule
 from apoint.book.running import Running, Scale
@@ -58,8 +58,6 @@ def select(names: Iterable[str]) -> list[Claim]:
     for name in names:
         wanted = name.strip().upper() if len(name) < 3 or name[-1].isdigit() else name[:-1].upper() + name[-1]
         fitting = [claim for claim in known.values() if wanted in (claim.id, claim.row.id, claim.row.chapter)]
-        if not fitting and (wanted in ROWS or wanted in CHAPTERS):
-            raise UsageError(f"{wanted} is in the course, and its claims are not yet written")
         if not fitting:
             raise UnknownNameError("claim", name, [*known, *CHAPTERS])
         chosen.update({claim.id: claim for claim in fitting})

@@ -20,7 +20,10 @@ LONG_SECONDS = 2.0
 IN_TESTS = [id for id, one in CLAIMS.items() if one.seconds["quick"] <= LONG_SECONDS]
 IN_STUDY = [id for id in CLAIMS if id not in IN_TESTS]
 QUANTITIES = ("identity", "bound", "size")
-WHOLE = {"K2b": "a whole number of neurons, of which one fewer is planted"}
+WHOLE = {
+    "K2b": "a whole number of neurons, of which one fewer is planted",
+    "H1d": "a yes or no: the output moves with the input, and with zero padding it does not",
+}
 """Claims about a quantity that has no error of a few percent."""
 BOTH = [*IN_TESTS, *(pytest.param(id, marks=pytest.mark.slow) for id in IN_STUDY)]
 

@@ -169,7 +169,8 @@ def _noise_numbers(replica: Replica) -> list[Number]:
     mean, std = float(replica.data.mean), float(replica.data.std)
     first, second = (_batches(replica, epoch)[0].double().numpy() * std + mean for epoch in range(BEGIN, END))
     image = _clean_images(replica, BEGIN)
-    again = second[np.argsort(_indices(replica, BEGIN + 1))][np.argsort(np.argsort(_indices(replica, BEGIN)))]
+    order, next_order = (_indices(replica, epoch).numpy() for epoch in (BEGIN, BEGIN + 1))
+    again = second[np.argsort(next_order)][np.argsort(np.argsort(order))]
     error = 1 / math.sqrt(first.size)
     spread = stats.norm(0.5, 0.25)
     square = spread.expect(lambda v: np.clip(v, 0, 1) ** 2) - 0.25

@@ -46,7 +46,7 @@ Curves = np.ndarray[Any, Any]  # by seed, stop and quantity
         "and error lower in the first thousand updates only, and higher afterwards; the source leaves this "
         "out. Masks add noise to a gradient, so a lower variance must come from where training went.",
         quote="Un modèle avec un dropout présente une variance de direction des gradients plus faible",
-        place="start, early dropout",
+        place="start (early dropout)",
     ),
     details=r"""
     Both networks of a pair share start, order and data. At the start they have the same weights, so that the
