@@ -138,9 +138,8 @@ def test_the_first_page_counts_the_outcomes(made: dict[str, str]) -> None:
 
 def test_errata_and_reading(made: dict[str, str]) -> None:
     errata = "".join(read(made["errata.html"]).words)
-    assert (
-        "3 places where the course is wrong, 2 by a number that the printed form gets wrong, 1 by" in errata
-    )
+    assert "3 places where the course is wrong, loose, or not what small networks show here: " in errata
+    assert "2 shown by a number that the printed form gets wrong, 1 by a publication." in errata
     assert re.search(r"✗ number 0.*: −0\.05, must be at most −0\.5", errata)
     reading = made["reading.html"]
     assert reading.count("<li>") == 2

@@ -17,16 +17,30 @@ from apoint.report.words import count
 def errata_page(shelf: Shelf) -> str:
     """All errata: the words of the source, as written, as corrected, and what shows it."""
     found = shelf.errata
-    cited = [one for one in found.values() if not one.of_claim and one.check is None]
-    shown = f"{len(found) - len(cited)} by a number that the printed form gets wrong"
+    cited = sum(not one.of_claim and one.check is None for one in found.values())
+    decided = sum(_ruling(shelf, one) == "holds as corrected" for one in found.values())
+    ways = {
+        "shown by a number that the printed form gets wrong": decided,
+        "by a publication": cited,
+        "not decided or not yet run": len(found) - decided - cited,
+    }
     lead = (
-        f"{count(len(found), 'place')} where the course is wrong, {shown}"
-        + (f", {len(cited)} by a publication." if cited else ".")
-        + " The French words are quoted from the course."
+        f"{count(len(found), 'place')} where the course is wrong, loose, or not what small networks show "
+        + "here: "
+        + ", ".join(f"{number} {words}" for words, number in ways.items() if number)
+        + ". The French words are quoted from the course."
     )
     head = element("header", element("h1", "Errata"), element("p", lead, class_="lead"))
     parts = [_errata_of_chapter(shelf, letter) for letter in shelf.chapters]
     return whole(shelf, "errata.html", "Errata", head, _contents(found.values()), parts)
+
+
+def _ruling(shelf: Shelf, one: Erratum) -> str | None:
+    """What the check of an erratum says, if there is one and it was run."""
+    if one.of_claim:
+        outcome = shelf.outcomes.get(one.id)
+        return outcome.verdict if outcome else None
+    return shelf.examined[one.id][0] if one.id in shelf.examined else None
 
 
 def _contents(errata: Iterable[Erratum]) -> Markup:
