@@ -74,3 +74,31 @@ def test_ingredients_are_documented_and_named_alike() -> None:
             for setting, (_, _, note) in entry.setting_parameters.items():
                 assert note, f"{kind} {name}: the setting {setting} is not described in Args"
             assert all(re.fullmatch(r"[A-K]\d+", item) for item in entry.course), f"{kind} {name}"
+
+
+ELSEWHERE = {"H4 T": "models/counting.py", "K3 P": "theory/paths.py"}
+"""Forms that are not where their kind usually is; the document says so."""
+
+
+def test_every_item_has_all_forms_that_it_shall_have() -> None:
+    rows = re.findall(
+        r"^\| ([A-K]\d+) \|(?: [^|]+ \|) ([^|]+) \| ([^|]+) \|", DOCUMENT.read_text(), re.MULTILINE
+    )
+    stated = {item: (ingredients, modules) for item, ingredients, modules in rows}
+    assert set(stated) == set(ROWS)
+    lacking = []
+    for item, row in ROWS.items():
+        ingredients, modules = stated[item]
+        own = [claim for claim in claims().values() if claim.row.id == item]
+        sources = "".join(inspect.getsource(inspect.getmodule(claim.check) or claim.check) for claim in own)
+        has = {
+            "I": bool(re.search(r"\b(?!probe|track)[a-z-]+ `", ingredients))
+            or item == "G3",  # a layer inside of a model
+            "P": "probe `" in ingredients or "track `" in ingredients or "probes" in sources,
+            "T": "`theory/" in modules,
+            "C": bool(own),
+            "F": "pictures=" in sources or "Picture(" in sources,
+        }
+        has |= {form: ELSEWHERE.get(f"{item} {form}", "none") in modules for form in has if not has[form]}
+        lacking += [f"{item} {form}" for form in row.forms if not has[form]]
+    assert not lacking
