@@ -132,7 +132,7 @@ RECIPE: dict[str, Any] = {
     """,
     refuted_by="a mean gain or loss in test accuracy over the grid, by paired seeds, of a percentage point",
     seconds={"quick": 40, "standard": 300},
-    planted={"handicap": 10.0},
+    planted={"handicap": 100.0},
     erratum=Erratum(
         written="Training with small batches gives a network better properties of generalisation.",
         corrected="Whether it does depends on the learning rate and the size of the batch.",
@@ -149,7 +149,7 @@ RECIPE: dict[str, Any] = {
     record lists every cell of the grid, and nothing was left out of it. The claim that small batches are
     better on average and worse in no cell was declared first, and failed on the seeds 2000 to 2007. What
     stands here was written then, and runs on other seeds. It is about one small network on one task. The
-    planted error gives the full gradient a tenth of its rate.
+    planted error gives the full gradient a hundredth of its rate.
     """,
     references=(
         "Keskar et al. (2017), On large-batch training for deep learning",
