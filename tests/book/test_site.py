@@ -184,7 +184,13 @@ def test_an_answer_that_is_wrong_is_not_called_checked() -> None:
     assert "Checked by the machine" not in page
 
 
-def test_records_become_pages(tmp_path: Path) -> None:
+@pytest.fixture
+def nothing_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no outcome came with the package."""
+    monkeypatch.setattr("apoint.book.published.FILE", tmp_path / "none.jsonl")
+
+
+def test_records_become_pages(tmp_path: Path, nothing_published: None) -> None:
     shelf = sample_shelf()
     for id in ("E1", "E3"):
         shelf.outcomes[id].save(tmp_path / "book" / "records")
@@ -203,7 +209,7 @@ def test_records_become_pages(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "e.html").read_text().count("<svg") == 5
 
 
-def test_the_largest_scale_counts(tmp_path: Path) -> None:
+def test_the_largest_scale_counts(tmp_path: Path, nothing_published: None) -> None:
     from dataclasses import replace
 
     outcome = sample_shelf().outcomes["E2"]
