@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from apoint.book import ROWS, Erratum, Evidence, claims, errata, prose
