@@ -49,7 +49,9 @@ def test_what_is_published_is_what_was_found(file: Path) -> None:
 
 def test_publishing_another_claim_keeps_the_first_and_publishing_again_replaces_it(file: Path) -> None:
     publish([FOUND])
-    publish([replace(FOUND, id="E3"), replace(FOUND, verdict="fails")])
+    publish([replace(FOUND, id="E3")])
+    assert set(published()) == {"E2", "E3"}
+    publish([replace(FOUND, verdict="fails")])
     assert {id: one.verdict for id, one in published().items()} == {"E2": "fails", "E3": "holds"}
 
 
