@@ -27,7 +27,7 @@ def interleaved(
 
 
 def paired_ratio(
-    arm: Callable[[], object], reference: Callable[[], object], pairs: int = 101
+    arm: Callable[[], object], reference: Callable[[], object], pairs: int = 401
 ) -> tuple[float, float, float]:
     """How many times the reference's wall time an arm takes: the median over pairs, and its 95 % interval.
 
