@@ -126,16 +126,17 @@ class Outcome:
 
 def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Outcome:
     """The outcome that evidence gives."""
+    verdict = rule(evidence, claim.erratum is not None)
     return Outcome(
         claim.id,
         claim.title,
         scale,
-        rule(evidence, claim.erratum is not None),
+        verdict,
         list(evidence.numbers),
         list(evidence.as_written),
         list(evidence.pictures),
         evidence.remark,
-        evidence.would_take,
+        evidence.would_take if verdict == "not decided at this scale" else "",
         seconds,
         versions(claim),
         datetime.date.today().isoformat(),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apoint.book import claims
 from apoint.book.evidence import (
     SIGMAS,
     Evidence,
@@ -23,7 +24,7 @@ from apoint.book.evidence import (
     ruled,
     same,
 )
-from apoint.book.outcome import rule
+from apoint.book.outcome import outcome, rule
 from apoint.verdict import decide
 
 finite = st.floats(-1e6, 1e6)
@@ -101,3 +102,10 @@ def test_a_claim_is_decided_both_ways(right: Any, written: Any, verdict: str) ->
 def test_a_number_survives_its_record() -> None:
     for number in (at_most("n", math.inf, 1.0), close("n", 1 / 3, 1 / 3), agrees("n", 1.0, 0.1, 1.0)):
         assert Number.from_plain(number.to_plain()) == number
+
+
+@pytest.mark.parametrize(("holds", "told"), [(True, ""), (False, ""), (None, "more seeds")])
+def test_what_it_would_take_is_told_of_what_is_not_decided_alone(holds: bool | None, told: str) -> None:
+    number = Number("n", 1.0, "at most 2", holds)
+    evidence = Evidence([number], would_take="more seeds")
+    assert outcome(claims()["E2"], "quick", evidence, 1.0).would_take == told

@@ -51,7 +51,7 @@ DIMENSIONS = (14, 20, 50, 100, 1000, 10**4, 10**6)
     nearly as good for large $n$, but not uniform: in three dimensions its fourth moment along an axis is a
     tenth too small, and caps around the diagonals hold a third too many.
     """,
-    references=("Vershynin (2018), High-dimensional probability, section 3.4",),
+    references=("Vershynin (2018), High-dimensional probability, chapter 3",),
 )
 def near_orthogonality(run: Running, factor: float = 1.0) -> Evidence:
     """Exact probabilities against the bound; `factor` multiplies its best constant, 2, and the 4."""

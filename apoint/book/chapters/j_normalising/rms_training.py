@@ -49,7 +49,7 @@ FIRST_SEED = 100
     (2.40 against 2.53 nats): at this depth
     neither norm is needed. The planted error halves the width of the network with RMSNorm.
     """,
-    references=("Zhang and Sennrich (2019), Root mean square layer normalization, section 5",),
+    references=("Zhang and Sennrich (2019), Root mean square layer normalization",),
 )
 def as_good(run: Running, is_half_width: bool = False) -> Evidence:
     """Layer norm against RMSNorm; `is_half_width` compares with a smaller network."""

@@ -269,7 +269,7 @@ def _course(network: nn.Module, x: Tensor, y: Tensor, new: Tensor, factor: float
     """,
     references=(
         "Jacot, Gabriel and Hongler (2018), Neural tangent kernel, proposition 2",
-        "Bietti and Mairal (2019), On the inductive bias of neural tangent kernels, section 3.2",
+        "Bietti and Mairal (2019), On the inductive bias of neural tangent kernels",
     ),
 )
 def positive(run: Running, factor: float = 1.0) -> Evidence:
