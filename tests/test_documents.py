@@ -10,7 +10,7 @@ import pytest
 from apoint.cli import main
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 QUICK = ["epochs=1", "data.limit=200"]
 FEW_PAIRS = ["--max-pairs", "6", "--margin", "0.3", "--engine", "loop"]
 
@@ -84,4 +84,4 @@ def test_links_lead_somewhere() -> None:
 
 def test_there_is_something_to_check() -> None:
     assert len(commands(ROOT / "README.md")) >= 5
-    assert len(snippets(ROOT / "README.md", "python")) == 1
+    assert len(snippets(ROOT / "README.md", "python")) == 3

@@ -13,6 +13,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "child": [],
     "errors": [],
     "opening": ["errors"],
+    "packaged_recipes": ["errors"],
     "plain_yaml": ["errors"],
     "units": ["errors"],
     "settings": ["errors", "units"],
@@ -26,7 +27,17 @@ MAY_IMPORT: dict[str, list[str]] = {
     "models": [*GROUND, "nn"],
     "probes": [*GROUND, "theory", "schedules", "optim", "data", "nn", "models"],
 }
-MAY_IMPORT["recipe"] = [*GROUND, "theory", "schedules", "optim", "data", "nn", "models", "probes"]
+MAY_IMPORT["recipe"] = [
+    *GROUND,
+    "packaged_recipes",
+    "theory",
+    "schedules",
+    "optim",
+    "data",
+    "nn",
+    "models",
+    "probes",
+]
 MAY_IMPORT["store"] = [*GROUND, "recipe"]
 for folder in ("engine", "doctor", "verdict", "report", "inspection", "trials", "book", "web", "cli"):
     MAY_IMPORT[folder] = list(MAY_IMPORT)

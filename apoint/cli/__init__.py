@@ -34,6 +34,7 @@ COMMANDS = {
     "runs": "List, show, compare and remove runs.",
     "export": "Export runs: CSV, Parquet, TensorBoard, state dict.",
     "data": "List, fetch and check datasets.",
+    "recipe": "Print a recipe that comes with apoint, to copy and change.",
     "schema": "Print the JSON schema of recipes, for editors.",
     "completion": "Print the completion script of a shell.",
 }

@@ -26,9 +26,9 @@ KINDS = {plural(kind): kind for kind in HOMES}
 @click.command()
 @click.argument("what", required=False)
 @click.argument("name", required=False)
-@click.option("--folder", default="recipes", show_default=True, help="Where recipes are looked for.")
+@click.option("--folder", help="List the recipes in this folder instead of those that come with apoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def command(what: str | None, name: str | None, folder: str, as_json: bool) -> None:
+def command(what: str | None, name: str | None, folder: str | None, as_json: bool) -> None:
     """List ingredients, datasets and recipes, or explain one of them.
 
     \b
@@ -40,7 +40,7 @@ def command(what: str | None, name: str | None, folder: str, as_json: bool) -> N
     if what is None:
         _overview(as_json)
     elif what == "recipes":
-        _recipes(Path(folder), as_json)
+        _recipes(folder, as_json)
     else:
         kind = KINDS.get(what) or (what if what in HOMES else None)
         if kind is None:
@@ -94,15 +94,24 @@ def _explain(entry: Ingredient) -> None:
             say(f"  {name}: {json.dumps(shown, default=str)}")
 
 
-def _recipes(folder: Path, as_json: bool) -> None:
+def _recipes(folder: str | None, as_json: bool) -> None:
+    from apoint.packaged_recipes import packaged
     from apoint.recipe import read_document
 
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    rows = [(str(file), str(read_document(file).values.get("description", ""))) for file in files]
-    if as_json:
-        found = [{"file": file, "description": text} for file, text in rows]
-        say_json({"schema_version": 1, "recipes": found})
-    elif rows:
-        _table(rows)
+    if folder is None:
+        files = packaged()
     else:
-        say(f"there are no recipes in {folder}; name another folder with --folder")
+        place = Path(folder)
+        files = {str(file): file for file in sorted([*place.glob("*.yaml"), *place.glob("*.yml")])}
+    described = {name: str(read_document(file).values.get("description", "")) for name, file in files.items()}
+    if as_json:
+        found = [
+            {"name": name, "file": str(files[name]), "description": text} for name, text in described.items()
+        ]
+        say_json({"schema_version": 1, "recipes": found})
+    elif described:
+        _table(list(described.items()))
+        if folder is None:
+            say("\napoint train <name> trains one; apoint recipe <name> > mine.yaml copies it.")
+    else:
+        say(f"there are no recipes in {folder}")

@@ -54,6 +54,7 @@ DECIDES: dict[str, bool] = {
     "apoint.child": False,
     "apoint.errors": False,
     "apoint.opening": False,
+    "apoint.packaged_recipes": False,  # files like any other; what they say is in the fingerprint
     "apoint.store.*": False,
 }
 

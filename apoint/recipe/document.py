@@ -16,9 +16,11 @@ from typing import Any
 
 from apoint.errors import StorageError, UsageError, nearest, one_line
 from apoint.opening import open_regular, shown
+from apoint.packaged_recipes import packaged, packaged_file
 from apoint.plain_yaml import Place, parse_yaml
 
 MAX_BYTES = 1 << 20
+MOST_OF_A_NAME = 64
 MOST_OF_A_PATH = 500
 OVERRIDE = "override"  # the origin of a value that was changed on the command line or by a caller
 _POSITION = re.compile(r"[0-9]{1,9}")
@@ -114,10 +116,11 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def read_document(path: str | Path) -> Document:
-    """A recipe file as a document, or one sentence that says why not."""
+    """A recipe as a document: a file, or the name of a packaged recipe; or one sentence that says why not."""
     file = Path(path)
+    inside = packaged_file(path)
     try:
-        with open_regular(file) as stream:
+        with open_regular(inside or file) as stream:
             raw = stream.read(MAX_BYTES + 1)
             size = os.fstat(stream.fileno()).st_size
     except StorageError as error:
@@ -132,13 +135,22 @@ def read_document(path: str | Path) -> Document:
         raise UsageError(
             f"{shown(path)}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8"
         ) from None
-    return document_from_text(text, str(path), file.resolve().parent)
+    # What a packaged recipe names beside itself, such as weights, is the user's and lies with the user.
+    document = document_from_text(text, str(path), Path.cwd() if inside else file.resolve().parent)
+    document.values.setdefault("name", _label(file))
+    return document
+
+
+def _label(file: Path) -> str:
+    """What to call a recipe that has no name of its own: as its file is called."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).strip("._-")[:MOST_OF_A_NAME] or "run"
 
 
 def _nearest_file(path: Path) -> str:
-    """The recipes nearby whose names are close to one that is missing, as the end of a sentence."""
-    folders = (Path("recipes"), path.parent)  # of two with the same name, the one beside it
-    found = {file.stem: str(file) for folder in folders for file in folder.glob("*.y*ml")}
+    """The recipes whose names are close to one that is missing, as the end of a sentence."""
+    found = {name: name for name in packaged()}
+    for folder in (Path("recipes"), path.parent):  # of several with the same name, the one beside it
+        found |= {file.stem: str(file) for file in folder.glob("*.y*ml")}
     close = [repr(found[name]) for name in nearest(path.stem, found)]
     return f"; did you mean {' or '.join(close)}?" if close else ""
 

@@ -83,7 +83,9 @@ class Recipe(Section):
     """Everything that defines a training run except its seed."""
 
     name: str = Field(
-        "run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="A label for run folders."
+        "run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+        description="A label for run folders; by default the name of the recipe's file.",
     )
     description: str = Field(
         "", description="What the recipe is for, in a sentence; not part of its fingerprint."

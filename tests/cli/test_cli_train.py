@@ -89,7 +89,7 @@ def test_dry_run_says_what_it_costs_and_writes_nothing(capsys) -> None:
 def test_overrides_and_seeds_have_folders_of_their_own(capsys) -> None:
     for arguments in ([], ["epochs=1"], ["--seed", "4"]):
         assert run("train", "r.yaml", "--quiet", *arguments, capsys=capsys)[0] == 0
-    assert len(list(Path("runs").glob("run-*"))) == 3
+    assert len(list(Path("runs").glob("r-*"))) == 3
 
 
 def test_an_ingredient_from_a_file(capsys) -> None:
@@ -129,7 +129,17 @@ def test_list_recipes(capsys) -> None:
     folder = str(Path(__file__).parents[2] / "recipes")
     code, out, _ = run("list", "recipes", "--folder", folder, "--json", capsys=capsys)
     assert len(json.loads(out)["recipes"]) >= 12
-    assert "there are no recipes" in run("list", "recipes", capsys=capsys)[1]
+    assert "there are no recipes" in run("list", "recipes", "--folder", "none", capsys=capsys)[1]
+    assert "digits-mlp  " in run("list", "recipes", capsys=capsys)[1], "those that come with apoint"
+
+
+def test_recipe_prints_a_packaged_recipe(capsys) -> None:
+    code, out, _ = run("recipe", "digits-mlp", capsys=capsys)
+    assert code == 0
+    Path("mine.yaml").write_text(out)
+    assert run("train", "mine.yaml", "--dry-run", capsys=capsys)[0] == 0
+    code, _, err = run("recipe", "digits-mpl", capsys=capsys)
+    assert (code, "did you mean 'digits-mlp'" in err) == (2, True)
 
 
 def test_data_list_and_check(capsys) -> None:
@@ -291,7 +301,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_record_readable(small_disk: P
         "a checkpoint in the middle that could not be saved does not stop training"
     )
     assert any(word in err for word in ("full", "space"))
-    (folder,) = small_disk.glob("run-*")
+    (folder,) = small_disk.glob("r-*")
     from apoint.store import Run
 
     assert Run(folder).metrics.torn == 0
