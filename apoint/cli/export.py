@@ -83,7 +83,10 @@ def tensorboard(**arguments: Any) -> None:
 @options.runs_root
 @options.as_json
 def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:
-    """Write the weights of RUN, from its newest sound checkpoint, as a safetensors file."""
+    """Write the weights of RUN, from its newest sound checkpoint, as a state dict.
+
+    A file that ends in .pt, .pth or .bin is one for torch.load, any other is a safetensors file.
+    """
     from apoint.store import find_run, to_state_dict
 
     found = find_run(run, runs_root)

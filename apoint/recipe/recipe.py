@@ -21,6 +21,7 @@ from apoint.errors import UsageError
 from apoint.recipe.document import Document, document_from_text, read_document
 from apoint.recipe.measuring import resolve_probes
 from apoint.recipe.resolve import RecipeError, resolve
+from apoint.registry import registry
 from apoint.settings import Count, Length, Momentum, NonNegative, NotTruth, Positive, Share
 from apoint.units import Duration
 
@@ -34,6 +35,16 @@ DEFAULTS = {
     "schedule": "constant",
     "clip": "none",
 }
+_SECTIONS = {
+    "data": "dataset",
+    "model": "model",
+    "init": "init",
+    "loss": "loss",
+    "optimizer": "optimizer",
+    "schedule": "schedule",
+    "clip": "clip",
+}
+"""The sections of a recipe that hold one ingredient, with its kind."""
 
 
 class Section(BaseModel):
@@ -375,4 +386,22 @@ def _located(error: ValidationError, document: Document) -> str:
     place = tuple(first["loc"])
     inner: dict[Any, type[Section]] = {"average": Average, "early_stop": EarlyStop, "weights": Weights}
     known = inner.get(place[0] if place else None, Recipe).model_fields
-    return f"{document.origin(place)}: {describe(first, known)}"
+    sentence = describe(first, known)
+    if first["type"] == "extra_forbidden" and len(place) == 1 and (paths := _inside(place[0], document)):
+        meant = " or ".join(map(repr, paths))
+        sentence = f"unknown setting {str(place[0])!r}; did you mean {meant}?"
+    return f"{document.origin(place)}: {sentence}"
+
+
+def _inside(name: str | int, document: Document) -> list[str]:
+    """Where in this recipe a setting of this name belongs: `optimizer.lr` for `lr`."""
+    found = []
+    for section, kind in _SECTIONS.items():
+        raw = document.values.get(section, DEFAULTS.get(section))
+        ingredient = raw.get("name", DEFAULTS.get(section)) if isinstance(raw, Mapping) else raw
+        entries = registry(kind)
+        is_known = isinstance(ingredient, str) and ingredient in entries
+        settings = entries[ingredient].setting_parameters if is_known else {}
+        if name in settings or (section == "data" and name in DataHandling.model_fields):
+            found.append(f"{section}.{name}")
+    return found

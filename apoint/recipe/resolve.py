@@ -82,7 +82,8 @@ def resolve_settings(entry: Ingredient, given: Mapping[str, Any], place: Place) 
         if first["type"] == "missing" and first["loc"] and first["loc"][0] in scheduled:
             raise AssertionError("a schedulable setting must have a default") from None
         where = (*place, str(first["loc"][0])) if first["loc"] else place
-        raise RecipeError(where, f"{entry.kind} {entry.name!r}: {describe(first, parameters)}") from None
+        known = {**parameters, "name": None}
+        raise RecipeError(where, f"{entry.kind} {entry.name!r}: {describe(first, known)}") from None
     settings = {}
     for name, annotation in annotations.items():
         nested = named_ingredient(annotation)

@@ -199,6 +199,28 @@ def test_each_value_is_shown_with_its_origin() -> None:
     assert width.endswith("# default")
 
 
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("lr", "'optimizer.lr'"),
+        ("dropout", "'model.dropout'"),
+        ("limit", "'data.limit'"),
+        ("warmup", "'schedule.warmup'"),
+        ("epoch", "'epochs'"),
+        ("optimizer.nmae", "'name'"),
+    ],
+)
+def test_a_misplaced_or_misspelt_setting_is_answered_with_the_right_one(setting: str, meant: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        load_recipe("digits-mlp", {setting: 1})
+    assert f"did you mean {meant}" in str(refusal.value)
+
+
+def test_a_misplaced_setting_in_a_recipe_that_is_wrong_elsewhere_too_is_one_sentence() -> None:
+    with pytest.raises(UsageError):
+        load_recipe({"lr": 1, "data": ["digits"], "model": [3], "optimizer": {"name": ["adam"]}})
+
+
 # -- schema and gallery ----------------------------------------------------------------------------------
 
 

@@ -177,8 +177,25 @@ def test_without_sound_weights_nothing_is_written(make_run: MakeRun, tmp_path: P
     assert not target.exists()
 
 
+@pytest.mark.parametrize("name", ["weights.pt", "weights.PTH", "pytorch_model.bin"])
+def test_a_name_of_torch_gives_a_file_of_torch(make_run: MakeRun, tmp_path: Path, name: str) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    run = make_run(ended=False)
+    folder = add_checkpoint(run, 10)
+    assert to_state_dict(run, tmp_path / name) == folder
+    loaded, expected = (
+        torch.load(tmp_path / name, weights_only=True),
+        load_file(folder / "model.safetensors"),
+    )
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pt"])
 def test_weights_that_change_while_they_are_copied_are_refused(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     from apoint.store.exports import weights
 
@@ -186,6 +203,6 @@ def test_weights_that_change_while_they_are_copied_are_refused(
     folder = add_checkpoint(run, 10)
     monkeypatch.setattr(weights, "sound_checkpoints", lambda *_: iter([folder]))
     (folder / "model.safetensors").write_bytes(b"changed after it was verified")
-    with pytest.raises(StorageError, match="changed while it was copied"):
-        to_state_dict(run, tmp_path / "weights.safetensors")
-    assert not (tmp_path / "weights.safetensors").exists()
+    with pytest.raises(StorageError, match="changed while it was"):
+        to_state_dict(run, tmp_path / name)
+    assert not (tmp_path / name).exists()

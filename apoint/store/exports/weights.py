@@ -1,4 +1,4 @@
-"""A run's weights as one safetensors file that plain PyTorch can read."""
+"""A run's weights as one file that plain PyTorch can read: safetensors, or what `torch.save` writes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from apoint.store.manifest import checkpoint_folders, read_manifest, sound_check
 from apoint.store.run import Run
 
 MODEL = "model.safetensors"
+TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 _CHUNK = 2**20
 
 
 def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -> Path:
     """Copy the weights of the newest sound checkpoint to `path`, and say which checkpoint that was.
 
-    `safetensors.torch.load_file(path)` gives the state dict. A damaged checkpoint is named in the log,
-    and the one before it is taken.
+    `safetensors.torch.load_file(path)` gives the state dict; of a path that ends in `.pt`, `.pth` or `.bin`,
+    `torch.load(path, weights_only=True)` does. A damaged checkpoint is named in the log, and the one before
+    it is taken.
 
     Args:
         run: The run.
@@ -31,7 +33,8 @@ def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -
     for checkpoint in sound_checkpoints(run.folder, sealed):
         facts = read_manifest(checkpoint).get(MODEL)
         if facts is not None:
-            _copy(checkpoint / MODEL, Path(path), facts["sha256"], force)
+            write = _save_for_torch if Path(path).suffix.lower() in TORCH_SUFFIXES else _copy
+            write(checkpoint / MODEL, Path(path), facts["sha256"], force)
             return checkpoint
     count = len(checkpoint_folders(run.folder))
     what = f"none of its {count} checkpoints is sound" if count else "it has no checkpoints"
@@ -47,3 +50,16 @@ def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
             stream.write(chunk)
         if digest.hexdigest() != expected:
             raise StorageError(f"{source} changed while it was copied; export it again")
+
+
+def _save_for_torch(source: Path, target: Path, expected: str, force: bool) -> None:
+    """Write the checked tensors as `torch.save` does."""
+    import torch
+    from safetensors.torch import load
+
+    with open_regular(source, follow_links=False) as original:
+        content = original.read()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise StorageError(f"{source} changed while it was read; export it again")
+    with new_file(target, force) as stream:
+        torch.save(load(content), stream)
