@@ -68,6 +68,7 @@ def parquet_file(
     target: str | int = -1,
     task: TaskChoice = "auto",
     ignore: tuple[str | int, ...] = (),
+    categorical: tuple[str | int, ...] = (),
     allow_missing: bool = False,
 ) -> Source:
     """A table from a Parquet file: one column is the target, the others are features.
@@ -82,6 +83,8 @@ def parquet_file(
         task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
             20 different whole numbers, each twice on average.
         ignore: Columns to leave out, by name or number.
+        categorical: Features that are categories, by name or number; each of their values becomes an input
+            that is 1 in the rows of that value and 0 in the others.
         allow_missing: Whether missing features are replaced by their column's mean in the training part;
             without it they are refused.
 
@@ -89,4 +92,12 @@ def parquet_file(
     """
     table = read_parquet(resolve(path, root))
     test = read_parquet(resolve(test_path, root)) if test_path else None
-    return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)
+    return to_source(
+        table,
+        test,
+        target=target,
+        task=task,
+        ignore=ignore,
+        categorical=categorical,
+        allow_missing=allow_missing,
+    )

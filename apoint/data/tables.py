@@ -33,6 +33,7 @@ Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MOST_CLASSES = 20
 """Whole numbers with at most this many different values are taken for classes, if `task` is `auto`."""
+MOST_CATEGORIES = 200
 
 
 @dataclass
@@ -111,8 +112,8 @@ def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.fl
         where, cell = table.where(row, column), cells[row]
         if values[row] is None:
             raise UsageError(
-                f"{where}: expected a number, got {_short(cell)}; correct it or leave the column out with "
-                "ignore"
+                f"{where}: expected a number, got {_short(cell)}; correct it, name the column under "
+                "categorical to have an input for each of its values, or leave it out with ignore"
             )
         if math.isinf(found[row]):
             raise UsageError(f"{where}: a value must be finite, got {_short(cell)}; correct it")
@@ -134,19 +135,26 @@ def is_classification(cells: Sequence[Any] | npt.NDArray[Any]) -> bool:
     return is_whole and len(set(known)) <= min(MOST_CLASSES, len(values) // 2)
 
 
+def _value_name(cell: Any) -> str | None:
+    """A cell as the name of a class or category, None where it is missing; 1, 1.0 and '1' are one."""
+    number = as_number(cell)
+    if isinstance(cell, bool) or number is None:
+        return str(cell).strip()
+    if math.isnan(number):
+        return None
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
 def _labels(table: Table, column: int) -> list[str]:
-    """The target column as class names; 1, 1.0 and '1' are one class."""
+    """The target column as class names."""
     names = []
     for row, cell in enumerate(table.columns[column]):
-        number = as_number(cell)
-        if number is not None and math.isnan(number):
+        name = _value_name(cell)
+        if name is None:
             raise UsageError(
                 f"{table.where(row, column)}: the class is missing; fill it in or remove the row"
             )
-        if isinstance(cell, bool) or number is None:
-            names.append(str(cell).strip())
-        else:
-            names.append(str(int(number)) if number.is_integer() else repr(number))
+        names.append(name)
     return names
 
 
@@ -165,6 +173,7 @@ def to_source(
     target: str | int,
     task: TaskChoice,
     ignore: Sequence[str | int],
+    categorical: Sequence[str | int],
     allow_missing: bool,
 ) -> Source:
     """A table, and perhaps a second one to test on, as a source of vectors."""
@@ -173,6 +182,8 @@ def to_source(
     features = [column for column in range(len(table.names)) if column != aim and column not in left_out]
     if not features:
         raise UsageError(f"{table.file}: no column is left to learn from besides the target; ignore fewer")
+    _refuse_repeated(table, [*features, aim])
+    coded = _coded(table, features, categorical)
     if test is not None and test.names != table.names:
         raise UsageError(
             f"{test.file}: its columns {test.names} are not those of {table.file}, {table.names}; make them "
@@ -181,16 +192,74 @@ def to_source(
     if task == "auto":
         task = "classification" if is_classification(table.columns[aim]) else "regression"
     tables = [table] if test is None else [table, test]
-    inputs = [_inputs(part, features, allow_missing) for part in tables]
+    categories = {column: _categories(tables, column) for column in coded}
+    inputs = [_inputs(part, features, categories, allow_missing) for part in tables]
     outputs, classes = _targets(tables, aim, task)
-    facts = Facts("vector", task, (len(features),), len(classes) or 1, classes)
+    facts = Facts("vector", task, (inputs[0].shape[1],), len(classes) or 1, classes)
     splits = [Split(x, y) for x, y in zip(inputs, outputs, strict=True)]
     return Source(facts, splits[0], splits[1] if len(splits) > 1 else None, fill_missing=allow_missing)
 
 
-def _inputs(table: Table, features: list[int], allow_missing: bool) -> Tensor:
-    columns = [numbers(table, column, allow_missing) for column in features]
+def _refuse_repeated(table: Table, used: list[int]) -> None:
+    names = [table.names[column] for column in used]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"{table.file}: {names.count(twice)} columns are called {twice!r}; rename them, or leave out by "
+            "their numbers with ignore those that are not wanted"
+        )
+
+
+def _coded(table: Table, features: list[int], categorical: Sequence[str | int]) -> list[int]:
+    """The features that are categories."""
+    coded = [table.find(name, "categorical") for name in categorical]
+    for column in coded:
+        if column not in features:
+            raise UsageError(
+                f"{table.file}: categorical names {table.names[column]!r}, which is not a feature; take it "
+                "out of categorical, or out of ignore"
+            )
+    return coded
+
+
+def _categories(tables: list[Table], column: int) -> tuple[str, ...]:
+    """The values of a column of categories, in order."""
+    names = {_value_name(cell) for table in tables for cell in table.columns[column]} - {None}
+    if len(names) > MOST_CATEGORIES:
+        raise UsageError(
+            f"{tables[0].file}: column {tables[0].names[column]!r} has {len(names)} different values, and a "
+            f"categorical one has at most {MOST_CATEGORIES}; group them, or leave the column out with ignore"
+        )
+    return _in_order({name for name in names if name is not None})
+
+
+def _inputs(
+    table: Table, features: list[int], categories: dict[int, tuple[str, ...]], allow_missing: bool
+) -> Tensor:
+    columns: list[npt.NDArray[Any]] = []
+    for column in features:
+        if column in categories:
+            columns += _one_hot(table, column, categories[column], allow_missing)
+        else:
+            columns.append(numbers(table, column, allow_missing))
     return torch.from_numpy(np.stack(columns, axis=1)).float()
+
+
+def _one_hot(
+    table: Table, column: int, categories: tuple[str, ...], allow_missing: bool
+) -> list[npt.NDArray[Any]]:
+    """An input for each category, 1 where the row is of it; NaN where the value is missing."""
+    names = [_value_name(cell) for cell in table.columns[column]]
+    if None in names and not allow_missing:
+        raise UsageError(
+            f"{table.where(names.index(None), column)}: the value is missing; fill it in, or set "
+            "allow_missing to have each category's share of the training part in its place"
+        )
+    missing = np.array([name is None for name in names])
+    return [
+        np.where(missing, np.nan, np.array([name == category for name in names], dtype=np.float64))
+        for category in categories
+    ]
 
 
 def _targets(tables: list[Table], aim: int, task: str) -> tuple[list[Tensor], tuple[str, ...]]:
@@ -305,14 +374,15 @@ def csv_file(
     target: str | int = -1,
     task: TaskChoice = "auto",
     ignore: tuple[str | int, ...] = (),
+    categorical: tuple[str | int, ...] = (),
     delimiter: Delimiter | None = None,
     header: bool = True,
     allow_missing: bool = False,
 ) -> Source:
     """A table from a CSV file: one column is the target, the others are features.
 
-    All features must be numbers. Classes are numbered in the order of their names, or of their values if
-    these are numbers. Empty cells, NA, NaN, null and ? are missing values.
+    Features must be numbers, or be named as categorical. Classes are numbered in the order of their names,
+    or of their values if these are numbers. Empty cells, NA, NaN, null and ? are missing values.
 
     Args:
         path: The CSV file, in UTF-8.
@@ -321,6 +391,8 @@ def csv_file(
         task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
             20 different whole numbers, each twice on average.
         ignore: Columns to leave out, by name or number.
+        categorical: Features that are categories, by name or number; each of their values becomes an input
+            that is 1 in the rows of that value and 0 in the others.
         delimiter: The character between cells; a comma, or a tab if the file ends in .tsv.
         header: Whether the first row names the columns.
         allow_missing: Whether missing features are replaced by their column's mean in the training part;
@@ -330,4 +402,12 @@ def csv_file(
     """
     table = read_csv(resolve(path, root), delimiter, header)
     test = read_csv(resolve(test_path, root), delimiter, header) if test_path else None
-    return to_source(table, test, target=target, task=task, ignore=ignore, allow_missing=allow_missing)
+    return to_source(
+        table,
+        test,
+        target=target,
+        task=task,
+        ignore=ignore,
+        categorical=categorical,
+        allow_missing=allow_missing,
+    )

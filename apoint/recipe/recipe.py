@@ -243,7 +243,7 @@ class Recipe(Section):
         values = self.model_dump(mode="json")
         for section, name, default in _YOUNGER:
             holder = values if section is None else values[section]
-            if holder is not None and holder[name] == default:
+            if holder is not None and name in holder and holder[name] == default:
                 del holder[name]
         labels = ("name", "description", "probes")
         return {name: value for name, value in values.items() if name not in labels}
@@ -259,6 +259,7 @@ _YOUNGER: tuple[tuple[str | None, str, Any], ...] = (
     (None, "layer_decay", None),
     (None, "weights", None),
     ("average", "warmup", False),
+    ("data", "categorical", []),
 )
 """Settings added after recipes had fingerprints: the section, the name and the default."""
 
@@ -399,9 +400,9 @@ def _inside(name: str | int, document: Document) -> list[str]:
     for section, kind in _SECTIONS.items():
         raw = document.values.get(section, DEFAULTS.get(section))
         ingredient = raw.get("name", DEFAULTS.get(section)) if isinstance(raw, Mapping) else raw
-        entries = registry(kind)
-        is_known = isinstance(ingredient, str) and ingredient in entries
-        settings = entries[ingredient].setting_parameters if is_known else {}
+        known = registry(kind)
+        is_known = isinstance(ingredient, str) and ingredient in known
+        settings = known[str(ingredient)].setting_parameters if is_known else {}
         if name in settings or (section == "data" and name in DataHandling.model_fields):
             found.append(f"{section}.{name}")
     return found

@@ -55,7 +55,7 @@ def test_the_fast_and_the_careful_reader_agree(tmp_path: Path) -> None:
         np.testing.assert_array_equal(first, second)
         np.testing.assert_array_equal(first, values[:, column])
     sources = [
-        tables.to_source(table, None, target=-1, task="auto", ignore=(), allow_missing=False)
+        tables.to_source(table, None, target=-1, task="auto", ignore=(), categorical=(), allow_missing=False)
         for table in (fast, careful)
     ]
     assert sources[0].facts == sources[1].facts
@@ -131,14 +131,14 @@ def test_missing_values_are_filled_with_the_training_mean(tmp_path: Path) -> Non
         (
             "a,b,y\n1,2,0\n3,red,1\n",
             {},
-            "table.csv, line 3, column 'b': expected a number, got 'red'; correct it or leave the column out "
-            "with ignore",
+            "table.csv, line 3, column 'b': expected a number, got 'red'; correct it, name the column "
+            "under categorical to have an input for each of its values, or leave it out with ignore",
         ),
         (
             "a,b,y\n1,2,0\n\n3,1_0,1\n",
             {},
-            "table.csv, line 4, column 'b': expected a number, got '1_0'; correct it or leave the column out "
-            "with ignore",
+            "table.csv, line 4, column 'b': expected a number, got '1_0'; correct it, name the column "
+            "under categorical to have an input for each of its values, or leave it out with ignore",
         ),
         (
             "a,b,y\n1,2,0\n3,1\n",
@@ -411,3 +411,64 @@ def test_bad_npz_files_are_refused(tmp_path: Path) -> None:
         UsageError, match=r"a\.npz: this is a single array; save inputs and targets with numpy\.savez"
     ):
         apoint.data.load(path)
+
+
+# -- categories -----------------------------------------------------------------------------------------
+
+
+def test_categories_are_coded_as_scikit_learn_codes_them(tmp_path: Path) -> None:
+    from sklearn.preprocessing import OneHotEncoder
+
+    rng = np.random.default_rng(0)
+    colours, sizes = rng.choice(["red", "blue", "green"], 60), rng.choice([2, 10, 1], 60)
+    values, classes = rng.normal(size=60).astype(np.float32), rng.integers(0, 2, 60)
+    rows = zip(colours, values, sizes, classes, strict=True)
+    content = "colour,value,size,y\n" + "\n".join(",".join(map(str, row)) for row in rows)
+    source = csv_source(tmp_path, content, categorical=("colour", 2))
+    coded = [OneHotEncoder(sparse_output=False).fit_transform(column[:, None]) for column in (colours, sizes)]
+    expected = np.hstack([coded[0], values[:, None], coded[1]])
+    assert source.facts.input_shape == (7,)
+    np.testing.assert_allclose(source.train.inputs.numpy(), expected, rtol=1e-6)
+
+
+def test_categories_of_the_test_file_count_too_and_missing_ones_are_filled(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("c,y\npink,0\nred,1\n")
+    content = "c,y\n" + "red,0\nblue,1\n,1\nred,0\n"
+    source = csv_source(
+        tmp_path, content, test_path="test.csv", categorical=("c",), allow_missing=True, task="classification"
+    )
+    assert source.facts.input_shape == (3,)  # blue, pink, red
+    assert source.train.inputs[2].isnan().all()
+    assert source.test is not None
+    assert source.test.inputs.tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "sentence"),
+    [
+        ("a,b,y\nred,1,0\nblue,2,1\n", {}, "name the column under categorical"),
+        ("a,b,y\nred,1,0\n,2,1\n", {"categorical": ["a"]}, "line 3, column 'a': the value is missing"),
+        (
+            "a,b,y\nred,1,0\nblue,2,1\n",
+            {"categorical": ["y"]},
+            "categorical names 'y', which is not a feature",
+        ),
+        ("a,b,y\nred,1,0\nblue,2,1\n", {"categorical": ["c"]}, "categorical: no column is called 'c'"),
+        ("a,b,y\nred,1,0\nblue,2,1\n", {"categorical": ["a"], "ignore": ["a"]}, "take it out of categorical"),
+        ("a,a,y\n1,1,0\n2,2,1\n", {}, "2 columns are called 'a'; rename them"),
+        (
+            "a,y\n" + "".join(f"id{row},{row % 2}\n" for row in range(201)),
+            {"categorical": ["a"]},
+            "column 'a' has 201 different values, and a categorical one has at most 200",
+        ),
+    ],
+)
+def test_what_cannot_be_categories_is_refused(
+    tmp_path: Path, content: str, settings: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in refusal(tmp_path, content, **settings)
+
+
+def test_of_columns_with_one_name_all_but_one_can_be_left_out(tmp_path: Path) -> None:
+    source = csv_source(tmp_path, "a,a,y\n1,5,0\n2,6,1\n3,7,0\n4,8,1\n", ignore=(0,))
+    assert source.train.inputs.flatten().tolist() == [5, 6, 7, 8]
