@@ -23,7 +23,7 @@ from apoint.data import (
     text,
     toys,
 )
-from apoint.data.arrays import as_data, from_dataset, from_tensors
+from apoint.data.arrays import as_data, as_source, from_dataset, from_tensors
 from apoint.data.checks import examine
 from apoint.data.core import Data, Facts, Kind, Source, Split, Task
 from apoint.data.fetching import FetchError, fetch
@@ -46,6 +46,7 @@ __all__ = [
     "Task",
     "Teacher",
     "as_data",
+    "as_source",
     "assemble",
     "augmentation",
     "catalogue",

@@ -115,6 +115,35 @@ def as_data(data: Any, **options: Any) -> Data:
     )
 
 
+def as_source(value: Any, where: str) -> Source:
+    """What a function of the user's may return as its data.
+
+    Args:
+        value: A pair (inputs, targets), a dataset or a loader; a tuple of two of these, to learn from and to
+            test on; or a `Source`.
+        where: How messages about it begin.
+    """
+    if isinstance(value, Source):
+        return value
+    is_divided = isinstance(value, tuple) and len(value) == 2 and all(map(_is_part, value))
+    train, test = value if is_divided else (value, None)
+    if not _is_part(train):
+        raise UsageError(
+            f"{where} must return (inputs, targets), a Dataset, a DataLoader, a tuple of two of these to "
+            f"learn from and to test on, or an apoint.data.Source; it returned {type(value).__name__}"
+        )
+    held_out = None if test is None else _part(test, f"{where}: test")
+    return source_of(*_part(train, where), held_out, where=where)
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Dataset | DataLoader) or (isinstance(value, tuple) and len(value) == 2)
+
+
+def _part(value: Any, where: str) -> Pair:
+    return materialise(value, where) if isinstance(value, Dataset | DataLoader) else _pair(value, where)
+
+
 def source_of(
     inputs: Any,
     targets: Any,

@@ -16,7 +16,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from apoint.data import Data, Facts, Source, load, streams
+from apoint.data import Data, Facts, as_source, load, streams
 from apoint.data import assemble as assemble_data
 from apoint.engine import custom
 from apoint.engine.failures import restated
@@ -174,9 +174,8 @@ def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) 
     handling = {name: spec.pop(name) for name in ("validation", "test_share", "limit", "normalise")}
     split_seed = stream_seed(recipe, seed, "split")
     if "file" in spec:
-        source = custom.call(spec, "function", {"root": root}, folder)
-        if not isinstance(source, Source):
-            raise UsageError(f"{spec['function']} in {spec['file']} must return an apoint.data.Source")
+        made = custom.call(spec, "function", {"root": root}, folder)
+        source = as_source(made, f"{spec['function']} in {spec['file']}")
         return assemble_data(source, where=spec["file"], seed=split_seed, **handling)
     if custom.check_paths(spec, folder) and root is None and "path" in spec:
         root = folder  # a path is relative to where one stands, or else to the recipe that names it

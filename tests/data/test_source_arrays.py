@@ -344,3 +344,40 @@ def test_check_reports_on_a_dataset() -> None:
     language = apoint.data.check("python-docs")
     assert language.class_counts == {}
     assert "characters" in str(language)
+
+
+# -- what a function of the user's returns ---------------------------------------------------------------
+
+X, Y = torch.arange(12.0).reshape(6, 2), torch.arange(6) % 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (X, Y),
+        (X.numpy(), Y.numpy()),
+        TensorDataset(X, Y),
+        DataLoader(TensorDataset(X, Y), batch_size=4),
+        apoint.data.Source(apoint.data.Facts("vector", "classification", (2,), 3), apoint.data.Split(X, Y)),
+    ],
+    ids=["tensors", "arrays", "dataset", "loader", "source"],
+)
+def test_a_function_may_return_what_pytorch_users_have(value: Any) -> None:
+    source = apoint.data.as_source(value, "make in data.py")
+    assert torch.equal(source.train.inputs, X)
+    assert torch.equal(source.train.targets, Y)
+    assert (source.facts.num_outputs, source.test) == (3, None)
+
+
+@pytest.mark.parametrize("wrap", [lambda x, y: (x, y), TensorDataset], ids=["tensors", "datasets"])
+def test_a_function_may_return_two_parts(wrap: Any) -> None:
+    source = apoint.data.as_source((wrap(X, Y), wrap(X[:2], Y[:2])), "make in data.py")
+    assert len(source.train) == 6
+    assert source.test is not None
+    assert torch.equal(source.test.inputs, X[:2])
+
+
+@pytest.mark.parametrize("value", [None, X, [X, Y], (X, Y, X), "digits", {"x": X}])
+def test_a_function_that_returns_something_else_is_told_what_it_may(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^make in data\.py must return \(inputs, targets\), a Dataset"):
+        apoint.data.as_source(value, "make in data.py")
