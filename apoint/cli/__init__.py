@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands from the table above, so that help imports none of them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([*COMMANDS.items()])  # `list` may be the submodule of that name
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -84,11 +84,10 @@ def command(debug: bool) -> None:
     """Why does my network not train, and does this trick really help, or is it noise?
 
     \b
-    apoint train recipes/digits-mlp.yaml
-    apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 epochs=5 --seed 3
-    apoint inspect recipes/digits-mlp.yaml optimizer.lr=10
-    apoint compare recipes/digits-mlp.yaml --change optimizer.name=lion --change optimizer.lr=1e-4
-    apoint list optimizers
+    apoint train digits-mlp optimizer.lr=3e-4 epochs=5 --seed 3
+    apoint inspect digits-mlp optimizer.lr=10
+    apoint compare digits-mlp --change optimizer.name=lion --change optimizer.lr=1e-4
+    apoint list recipes
     apoint runs show
 
     \b

@@ -49,7 +49,7 @@ def fleet_options(command: Any) -> Any:
             click.option("--use", "files", multiple=True, type=click.Path(),
                          help="A Python file that registers ingredients."),
             allow_code_option,
-            click.option("--quiet", is_flag=True, help="No progress."),
+            click.option("--quiet", is_flag=True, help="No progress; notes are still printed."),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         ]
     ):  # fmt: skip

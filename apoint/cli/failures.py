@@ -18,6 +18,7 @@ from apoint.cli.terminal import close_output, reader_is_gone, say, say_json
 from apoint.errors import ApointError, first_line, one_line, printable
 
 FAILURE, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # older versions of click print the help
 _MOST_LETTERS = 400
 _LAST_LINES = 12
 _OWN_MODULE = "apoint_user_"  # how the modules of the user's files are called
@@ -49,6 +50,9 @@ def report(error: BaseException, arguments: list[str]) -> int:
     if isinstance(error, PipeClosedError) and reader_is_gone():
         close_output()
         return 0
+    if isinstance(error, _NO_ARGUMENTS):
+        say(error.format_message(), err=True)
+        return WRONG_INPUT
     if os.environ.get("APOINT_DEBUG"):
         say("".join(traceback.format_exception(error)), err=True, nl=False)
     sentence, code = _foreseen(error) or _unforeseen(error, arguments)

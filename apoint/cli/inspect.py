@@ -47,8 +47,8 @@ def command(
     """Inspect WHAT: a recipe, a run folder, or a class in a Python file, with key=value CHANGES.
 
     \b
-    apoint inspect recipes/digits-mlp.yaml
-    apoint inspect recipes/digits-mlp.yaml init=as-built optimizer.lr=10
+    apoint inspect digits-mlp
+    apoint inspect digits-mlp init=as-built optimizer.lr=10
     apoint inspect runs/digits-mlp-1a2b3c4d5e6f-s0 --html report.html
     apoint inspect net.py:Net --data digits optimizer.lr=3e-4
 

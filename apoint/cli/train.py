@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @allow_code_option
 @click.option("--print-recipe", is_flag=True, help="Show every value with its origin, and do nothing.")
 @click.option("--dry-run", is_flag=True, help="Check everything, say what it would cost, and do nothing.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="No progress; notes are still printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     recipe: str,
@@ -48,8 +48,8 @@ def command(
     """Train a network from RECIPE, or go on with a run that was left.
 
     \b
-    apoint train recipes/digits-mlp.yaml
-    apoint train recipes/digits-mlp.yaml optimizer.lr=3e-4 model.depth=4 --seed 3
+    apoint train digits-mlp
+    apoint train digits-mlp optimizer.lr=3e-4 model.depth=4 --seed 3
     """
     from apoint.recipe import load_recipe, parse_overrides
 

@@ -307,6 +307,13 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_record_readable(small_disk: P
     assert Run(folder).metrics.torn == 0
 
 
+@pytest.mark.parametrize("arguments", [[], ["runs"], ["export"]])
+def test_without_arguments_the_help_is_printed_as_it_is(arguments: list[str], capsys) -> None:
+    code, out, err = run(*arguments, capsys=capsys)
+    assert code == 2
+    assert (out + err).startswith("Usage: apoint")
+
+
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom apoint.cli import main\n"
@@ -314,5 +321,5 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
         "print(sorted(set(sys.modules) & {'torch', 'numpy', 'pydantic', 'rich', 'yaml', 'scipy'}))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "apoint train recipes/digits-mlp.yaml" in answer.stdout
+    assert "apoint train digits-mlp" in answer.stdout
     assert answer.stdout.strip().endswith("[]")
