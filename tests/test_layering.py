@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "apoint"
-GROUND = ["errors", "opening", "plain_yaml", "units", "settings", "registry", "checking"]
+GROUND = ["errors", "notebook", "opening", "plain_yaml", "units", "settings", "registry", "checking"]
 MAY_IMPORT: dict[str, list[str]] = {
     "child": [],
     "errors": [],
+    "notebook": [],
     "opening": ["errors"],
     "packaged_recipes": ["errors"],
     "plain_yaml": ["errors"],

@@ -53,6 +53,7 @@ DECIDES: dict[str, bool] = {
     "apoint": False,
     "apoint.child": False,
     "apoint.errors": False,
+    "apoint.notebook": False,
     "apoint.opening": False,
     "apoint.packaged_recipes": False,  # files like any other; what they say is in the fingerprint
     "apoint.store.*": False,

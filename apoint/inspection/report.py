@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from apoint.doctor import Diagnosis, Finding, StageState
+from apoint.notebook import NotebookDisplay
 from apoint.probes import Reading
 from apoint.probes.reading import plain
 from apoint.store import write_atomically
@@ -19,7 +20,7 @@ WIDTH = 100
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(NotebookDisplay):
     """What an inspection found.
 
     Attributes:

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from apoint.errors import DamagedError, StorageError, UnknownNameError
+from apoint.notebook import as_html
 from apoint.opening import shown
 from apoint.store import examples, layout, reader
 from apoint.store import seal as seals
@@ -48,6 +49,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.state})"
+
+    def _repr_html_(self) -> str:
+        try:
+            values = [f"{name:<28} {value:.6g}" for name, value in self.metrics.final().items()]
+        except StorageError as error:
+            values = [str(error)]
+        return as_html("\n\n".join([repr(self), "\n".join(values)]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.folder.resolve() == other.folder.resolve()

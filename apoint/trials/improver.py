@@ -30,6 +30,7 @@ from apoint.engine.fleet import Fleet, Task
 from apoint.engine.replica import borrowed_randomness, rehearse
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError, UsageError
+from apoint.notebook import NotebookDisplay
 from apoint.recipe import Document, Recipe, load_recipe, to_yaml
 from apoint.recipe.document import document_from_text
 from apoint.store import storage_errors, write_atomically
@@ -62,7 +63,7 @@ def silent(_: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Improvement:
+class Improvement(NotebookDisplay):
     """A recipe that is better, or the base if nothing was found to help.
 
     Attributes:

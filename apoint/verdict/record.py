@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from apoint.errors import UsageError
+from apoint.notebook import NotebookDisplay
 from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
@@ -69,7 +70,7 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(NotebookDisplay):
     """The answer on two arms, with what it rests on. `print` shows it as a card.
 
     Differences are turned so that a positive one favours the candidate: candidate − baseline if higher is
