@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from apoint.errors import UsageError
 
 if TYPE_CHECKING:
     from apoint.store import Run
+    from apoint.store.exports.weights import Preprocessing
 
+_MOST_SHOWN = 8
 _to_file = click.option("--to", "path", required=True, type=click.Path(), help="The file to write.")
 _to_folder = click.option(
     "--to", "path", required=True, type=click.Path(), help="The log folder to write into."
@@ -85,14 +88,33 @@ def tensorboard(**arguments: Any) -> None:
 def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:
     """Write the weights of RUN, from its newest sound checkpoint, as a state dict.
 
-    A file that ends in .pt, .pth or .bin is one for torch.load, any other is a safetensors file.
+    A file that ends in .pt, .pth or .bin is one for torch.load, any other is a safetensors file. What the
+    model expects of its inputs is printed with it.
     """
     from apoint.store import find_run, to_state_dict
+    from apoint.store.exports.weights import saved_preprocessing
 
     found = find_run(run, runs_root)
     checkpoint = to_state_dict(found, path, force)
-    facts = {"path": path, "run": str(found.folder), "checkpoint": checkpoint.name}
-    _report(facts, f"wrote {path}: the weights of {found.folder.name} at {checkpoint.name}", as_json)
+    known = saved_preprocessing(checkpoint)
+    facts: dict[str, Any] = {"path": path, "run": str(found.folder), "checkpoint": checkpoint.name}
+    facts["preprocessing"] = dataclasses.asdict(known) if known else None
+    sentence = f"wrote {path}: the weights of {found.folder.name} at {checkpoint.name}"
+    _report(facts, sentence + _expected_inputs(known), as_json)
+
+
+def _expected_inputs(known: Preprocessing | None) -> str:
+    """What has to be done to inputs for these weights, on lines of its own."""
+    if known is None:
+        return ""
+    raw = "x / 255" if known.had_bytes else "x"
+    lines = [f"\ninputs: ({raw} - mean) / std, which run.predict does by itself"]
+    if len(known.mean) <= _MOST_SHOWN:
+        for name, values in (("mean", known.mean), ("std", known.std)):
+            lines.append(f"  {name} {', '.join(f'{value:.6g}' for value in values)}")
+    else:
+        lines.append(f"  mean and std of {len(known.mean)} features: --json prints them")
+    return "\n".join(lines)
 
 
 def _export(

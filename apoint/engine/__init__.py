@@ -3,6 +3,7 @@
 from apoint.engine.api import Options, load_model, train, train_document
 from apoint.engine.cost import estimate
 from apoint.engine.loop import Cadence, Moment, Trainer
+from apoint.engine.predicting import Predictor
 from apoint.engine.replica import Replica, assemble
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.engine.step import NonFiniteError, training_step
@@ -12,6 +13,7 @@ __all__ = [
     "Moment",
     "NonFiniteError",
     "Options",
+    "Predictor",
     "Replica",
     "Trainer",
     "TrainingInterruptedError",

@@ -290,12 +290,9 @@ def load_model(
             f"the model of {run.folder.name} comes from {recipe.model['file']!r}, which is not run; if you "
             "trust it, load it with apoint.engine.load_model(run, allow_code=True)"
         )
-    sealed = run.seal.checkpoints if run.seal else None
-    saved = checkpoint.newest(run.folder, lambda sentence: None, sealed)
-    if saved is None:
-        raise StorageError(f"{run.folder} has no checkpoint yet")
     from apoint.data import Facts
 
+    saved = newest_checkpoint(run)
     try:
         facts = saved.state["facts"]
         known = Facts(**{**facts, "input_shape": tuple(facts["input_shape"])})
@@ -309,6 +306,15 @@ def load_model(
     if average:
         _load_average(model, saved)
     return model.eval()
+
+
+def newest_checkpoint(run: Run) -> checkpoint.Checkpoint:
+    """The newest sound checkpoint of a run, one of those that were sealed if the run is."""
+    sealed = run.seal.checkpoints if run.seal else None
+    saved = checkpoint.newest(run.folder, lambda sentence: None, sealed)
+    if saved is None:
+        raise StorageError(f"{run.folder} has no checkpoint yet")
+    return saved
 
 
 def _load_average(model: nn.Module, saved: checkpoint.Checkpoint) -> None:

@@ -43,6 +43,7 @@ DECIDES: dict[str, bool] = {
     "apoint.engine.cost": False,  # estimates of time and memory
     "apoint.engine.deciding": False,  # what it leaves out or takes in changes the hash by itself
     "apoint.engine.signals": False,  # when to stop; going on gives the same bits
+    "apoint.engine.predicting": False,  # what is done with a model afterwards
     "apoint.engine.failures": False,  # what an exception means
     "apoint.engine.fleet.*": False,  # who trains what, and when
     # What is measured on the way: readings are part of a run's record.

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apoint.data import Split
+from apoint.data import Data, Split
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
 from apoint.engine.examples import Each, joined, rows_of, why_not_of_split
@@ -321,6 +321,7 @@ class Trainer:
             "run": self.identity,
             "progress": vars(self.progress).copy(),
             "facts": asdict(self.replica.data.facts),
+            "preprocessing": preprocessing(self.replica.data),
             "record": self.writer.mark(),
         }
 
@@ -380,6 +381,12 @@ class Trainer:
             f"stopped at step {self.progress.step} of {self.total_steps}; a checkpoint is saved, and the "
             "same command goes on from there",
         )
+
+
+def preprocessing(data: Data) -> dict[str, Any]:
+    """What is done to inputs before the model sees them, for whoever uses the model later."""
+    had_bytes = data.train.inputs.dtype == torch.uint8
+    return {"mean": data.mean.tolist(), "std": data.std.tolist(), "had_bytes": had_bytes}
 
 
 @torch.no_grad()

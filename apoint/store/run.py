@@ -302,6 +302,25 @@ class Run:
         engine = importlib.import_module("apoint.engine")  # it stands above the store
         return engine.load_model(self, allow_code=allow_code)
 
+    def predict(self, inputs: Any, allow_code: bool = False) -> Any:
+        """The class of each input by its number, or the values of a regression.
+
+        Inputs are as the data had them, such as bytes of images: what training did to them is done here.
+
+        Args:
+            inputs: A tensor or array with one row for each input.
+            allow_code: As for `model`.
+        """
+        return self._predictor(allow_code).predict(inputs)
+
+    def predict_proba(self, inputs: Any, allow_code: bool = False) -> Any:
+        """The probability of each class, for each input; see `predict`."""
+        return self._predictor(allow_code).probabilities(inputs)
+
+    def _predictor(self, allow_code: bool) -> Any:
+        engine = importlib.import_module("apoint.engine")  # it stands above the store
+        return engine.Predictor.of(self, allow_code=allow_code)
+
     def _env_if_sound(self) -> dict[str, Any]:
         """The environment, or nothing: a damaged `env.json` must not hide the rest of the run."""
         try:

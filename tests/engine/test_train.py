@@ -390,6 +390,42 @@ def test_the_loaded_model_is_the_one_that_was_measured(tmp_path: Path) -> None:
     assert accuracy == pytest.approx(run.metrics.last("accuracy", split="test"), abs=1e-6)
 
 
+def test_a_run_predicts_from_inputs_as_the_data_had_them(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    data = apoint.data.load(BASE["data"]["name"], limit=400)
+    classes, chances = run.predict(data.test.inputs), run.predict_proba(data.test.inputs.numpy())
+    accuracy = float((classes == data.test.targets).float().mean())
+    assert accuracy == pytest.approx(run.metrics.last("accuracy", split="test"), abs=1e-6)
+    torch.testing.assert_close(chances.sum(1), torch.ones(len(classes)))
+    assert torch.equal(chances.argmax(1), classes)
+
+
+def test_images_may_be_bytes_or_numbers_from_0_to_1(tmp_path: Path) -> None:
+    recipe = {"data": {"name": "procedural", "limit": 60}, "model": "cnn", "epochs": 1, "batch_size": 20}
+    run = apoint.train(recipe, runs_root=tmp_path)
+    images = apoint.data.load("procedural", limit=60).test.inputs[:7]
+    assert images.dtype == torch.uint8
+    predictor = apoint.engine.Predictor.of(run)
+    torch.testing.assert_close(predictor.outputs(images), predictor.outputs(images.float() / 255))
+    for wrong, sentence in (
+        (images.float(), "trained on bytes; give bytes, or numbers from 0 to 1, got 0 to 255"),
+        (images[0, 0], r"inputs must have the shape \[N, "),
+        (images[:, :, 1:], r"inputs must have the shape \[N, "),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            run.predict(wrong)
+
+
+def test_a_regression_predicts_values_and_no_probabilities(tmp_path: Path) -> None:
+    recipe = {"data": {"name": "teacher", "limit": 60}, "model": {"name": "mlp", "width": 4, "depth": 1}}
+    run = apoint.train({**recipe, "loss": "squared-error", "epochs": 1, "batch_size": 20}, runs_root=tmp_path)
+    data = apoint.data.load("teacher", limit=60)
+    x = data.normalise(data.to_unit(data.test.inputs))
+    torch.testing.assert_close(run.predict(data.test.inputs), run.model()(x).detach())
+    with pytest.raises(UsageError, match="a regression has no classes"):
+        run.predict_proba(data.test.inputs)
+
+
 def test_early_stopping_ends_before_time(tmp_path: Path) -> None:
     changes = {
         "data.validation": 0.2,

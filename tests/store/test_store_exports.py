@@ -206,3 +206,25 @@ def test_weights_that_change_while_they_are_copied_are_refused(
     with pytest.raises(StorageError, match="changed while it was"):
         to_state_dict(run, tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        [],
+        {"mean": [0.5]},
+        {"mean": [0.5], "std": [0.1, 0.2], "had_bytes": True},
+        {"mean": [], "std": [], "had_bytes": True},
+        {"mean": ["0.5"], "std": [0.1], "had_bytes": True},
+        {"mean": [[0.5]], "std": [0.1], "had_bytes": True},
+        {"mean": [0.5], "std": [True], "had_bytes": True},
+        {"mean": [0.5], "std": [0.1], "had_bytes": 1},
+    ],
+)
+def test_odd_preprocessing_of_a_stranger_is_none(found: object) -> None:
+    from apoint.store.exports.weights import Preprocessing, preprocessing_of
+
+    assert preprocessing_of({"preprocessing": found}) is None
+    sound = {"mean": [0.5], "std": [0.1], "had_bytes": True}
+    assert preprocessing_of({"preprocessing": sound}) == Preprocessing((0.5,), (0.1,), True)

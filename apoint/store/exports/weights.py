@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from apoint.errors import StorageError
 from apoint.opening import open_regular
 from apoint.store.files import new_file
 from apoint.store.manifest import checkpoint_folders, read_manifest, sound_checkpoints
+from apoint.store.reader import exists, parse_json, read_bytes
 from apoint.store.run import Run
+from apoint.store.status import number
 
-MODEL = "model.safetensors"
+MODEL, STATE = "model.safetensors", "state.json"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 _CHUNK = 2**20
 
@@ -39,6 +44,48 @@ def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -
     count = len(checkpoint_folders(run.folder))
     what = f"none of its {count} checkpoints is sound" if count else "it has no checkpoints"
     raise StorageError(f"cannot export the weights of {run.folder}: {what}; train it again or resume it")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What training did to inputs before the model saw them.
+
+    Attributes:
+        mean: What was subtracted, for each channel or feature.
+        std: What they were divided by afterwards.
+        had_bytes: Whether they were bytes, which count as numbers from 0 to 1.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    had_bytes: bool
+
+
+def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing | None:
+    """What a checkpoint's state says of the preprocessing; None if it says nothing that can be used."""
+    found = state.get("preprocessing")
+    values = found if isinstance(found, dict) else {}
+    mean, std, had_bytes = _numbers(values.get("mean")), _numbers(values.get("std")), values.get("had_bytes")
+    if not mean or len(mean) != len(std) or not isinstance(had_bytes, bool):
+        return None
+    return Preprocessing(mean, std, had_bytes)
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    """A list of finite numbers; empty if it is anything else."""
+    found = [number(value) for value in values] if isinstance(values, list) else []
+    known = tuple(value for value in found if value is not None)
+    return known if len(known) == len(found) else ()
+
+
+def saved_preprocessing(checkpoint: Path) -> Preprocessing | None:
+    """The preprocessing that a checkpoint tells.
+
+    Args:
+        checkpoint: Its folder, as `to_state_dict` gives it.
+    """
+    path = checkpoint / STATE
+    return preprocessing_of(parse_json(read_bytes(path), path)) if exists(path) else None
 
 
 def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
