@@ -25,6 +25,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typed_use.py
 
 # What starts processes of its own comes second and two files at a time; the rest takes every core.
 APART := tests/book tests/cli tests/doctor tests/engine tests/faults tests/inspection tests/report tests/store tests/trials

@@ -9,6 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from apoint import book as book
+    from apoint import data as data
+    from apoint import doctor as doctor
+    from apoint import engine as engine
+    from apoint import inspection as inspection
+    from apoint import models as models
+    from apoint import nn as nn
+    from apoint import optim as optim
+    from apoint import probes as probes
+    from apoint import recipe as recipe
+    from apoint import report as report
+    from apoint import schedules as schedules
+    from apoint import store as store
+    from apoint import theory as theory
+    from apoint import trials as trials
+    from apoint import verdict as verdict
     from apoint.engine import train as train
     from apoint.inspection.api import inspect as inspect
     from apoint.recipe import Recipe as Recipe

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -70,6 +70,19 @@ class Options:
         return Cadence(Duration.parse(self.log_every), every)
 
 
+class OptionArguments(TypedDict, total=False):
+    """The fields of `Options` as keyword arguments, so that editors and type checkers know them."""
+
+    runs_root: str | Path | None
+    data_root: str | Path | None
+    device: str
+    threads: int | None
+    fresh: bool
+    inexact: bool
+    checkpoint_every: str | Duration | None
+    log_every: str | Duration
+
+
 def train(
     recipe: str | Path | Mapping[str, Any] | Document | Recipe,
     seed: int = 0,
@@ -78,7 +91,7 @@ def train(
     watch: Callable[[Moment], None] | None = None,
     say: Callable[[str], None] | None = None,
     allow_code: bool = False,
-    **options: Any,
+    **options: Unpack[OptionArguments],
 ) -> Run:
     """Train a replica, or go on with it, or take it as finished; returns its run.
 
@@ -102,7 +115,7 @@ def train_document(
     *,
     watch: Callable[[Moment], None] | None = None,
     say: Callable[[str], None] | None = None,
-    **options: Any,
+    **options: Unpack[OptionArguments],
 ) -> Run:
     """`train` for a recipe that is read already, with the document it came from."""
     for name in options:

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from apoint.data import Data
 from apoint.engine import Options, custom
+from apoint.engine.api import OptionArguments
 from apoint.engine.examples import why_not_kept
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, Prediction, Task
 from apoint.engine.measure import larger_is_better
@@ -108,6 +109,41 @@ class Rules:
                 f"a comparison of {self.max_pairs} pairs cannot tell an effect from the noise of seeds; give "
                 "at least 6"
             )
+
+
+class FleetArguments(TypedDict, total=False):
+    """How the replicas are trained; see `apoint.engine.fleet.Fleet`."""
+
+    backend: str
+    workers: int | None
+    stack: int | None
+    files: Sequence[str | Path]
+    shared: Mapping[str, Any] | None
+    reproduce: str
+    address: str | None
+    allow_open_cluster: bool
+
+
+class SearchArguments(OptionArguments, FleetArguments, total=False):
+    """What `apoint.improve` takes besides its own arguments."""
+
+    metric: str | None
+    last: int
+    margin: float | None
+    alpha: float
+    first_seed: int
+    vary: Sequence[str] | None
+
+
+class ComparisonArguments(SearchArguments, total=False):
+    """What `apoint.compare` takes besides its own arguments: all of `Rules`, `Options` and the fleet's."""
+
+    looks: Sequence[int] | None
+    anytime: bool
+    max_pairs: int | None
+    budget: str | float | None
+    test_noise: str
+    cached_baselines: bool
 
 
 @dataclass
@@ -534,7 +570,7 @@ def compare(
     watch: Callable[[FleetMoment], None] | None = None,
     report: bool = True,
     allow_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[ComparisonArguments],
 ) -> Verdict:
     """Train two arms over paired seeds until the statistics allow a verdict.
 
@@ -548,8 +584,7 @@ def compare(
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
             vary, test_noise, cached_baselines), of `apoint.engine.Options` (runs_root, data_root, …), and
-            `backend`, `workers`,
-            `stack`.
+            `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)
     with custom.allowing_code(allow_code):
@@ -570,7 +605,7 @@ def split_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     rest = dict(settings)
     rules = {name: rest.pop(name) for name in Rules.__dataclass_fields__ if name in rest}
     options = {name: rest.pop(name) for name in Options.__dataclass_fields__ if name in rest}
-    known = ("backend", "workers", "stack", "files", "shared", "reproduce", "address", "allow_open_cluster")
+    known = FleetArguments.__annotations__
     for name in rest:
         if name not in known:
             names = [*Rules.__dataclass_fields__, *Options.__dataclass_fields__, *known]

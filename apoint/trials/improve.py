@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from apoint.data import Data
 from apoint.engine import Options, custom
@@ -27,7 +27,7 @@ from apoint.trials import trivial
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
-from apoint.trials.comparison import MARGIN_RULE, Rules, split_settings
+from apoint.trials.comparison import MARGIN_RULE, Rules, SearchArguments, split_settings
 from apoint.trials.evaluations import assembled, check_evaluations
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
 from apoint.trials.record import read_result
@@ -268,7 +268,7 @@ def improve(
     watch: Callable[[FleetMoment], None] | None = None,
     report: bool = True,
     allow_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[SearchArguments],
 ) -> Improvement:
     """Look for changes that make a recipe better, and give back the better recipe with its evidence.
 
