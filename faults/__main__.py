@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _run(wanted, ledger, options.workers)
     except KeyboardInterrupt:
-        print("\nstopped; what is done is kept, and the same command goes on from there", file=sys.stderr)
+        print("\nstopped; what is done is kept, and the same command resumes from there", file=sys.stderr)
         return 130
     finally:
         ledger.end_session(time.monotonic() - begun)

@@ -23,7 +23,7 @@ from apoint.cli.terminal import finish_output, open_streams, take_notes
 from apoint.errors import UsageError
 
 COMMANDS = {
-    "train": "Train a network from a recipe, or go on with a run.",
+    "train": "Train a network from a recipe, or resume a run.",
     "inspect": "Why does my network not train? Findings with numbers, causes and changes to try.",
     "compare": "Does a change really help? Two arms over paired seeds, to a verdict.",
     "verdict": "A verdict on a CSV file of paired scores.",

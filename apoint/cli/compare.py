@@ -27,7 +27,7 @@ last_option = click.option(
     type=int,
     default=1,
     show_default=True,
-    help="Compare the mean of the metric over so many of the last evaluations.",
+    help="Compare the mean of the metric over this many of the last evaluations.",
 )
 
 
@@ -66,12 +66,13 @@ def fleet_options(command: Any) -> Any:
 @click.option(
     "--margin",
     type=float,
-    help="The smallest difference that matters; by default half the baseline's deviation over seeds.",
+    help="The smallest difference that matters; by default half the baseline's standard deviation across "
+    "seeds.",
 )
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all looks.")
 @click.option("--looks", help="Numbers of pairs at which to look; 6,7,8,10,12,14,16,20,24,28,32 by default.")
 @click.option("--anytime", is_flag=True, help="Look after every pair, by the rule that allows it.")
-@click.option("--max-pairs", type=int, help="End after so many pairs.")
+@click.option("--max-pairs", type=int, help="Stop after this many pairs.")
 @click.option(
     "--first-seed", type=int, default=0, show_default=True, help="Seeds are this and the next ones."
 )
@@ -96,7 +97,7 @@ def fleet_options(command: Any) -> Any:
 @click.option(
     "--expect",
     type=click.Choice(EXPECTATIONS),
-    help="Leave with code 4 unless this is the verdict; for continuous integration.",
+    help="Exit with code 4 unless this is the verdict; for continuous integration.",
 )
 @click.option("--report", "report_path", type=click.Path(), help="Where the HTML report goes.")
 @force_option
@@ -285,7 +286,7 @@ def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json:
 
 
 def meet(expected: str, verdict: Verdict) -> None:
-    """Leave with code 4 if the verdict is another than expected."""
+    """Exit with code 4 if the verdict is another than expected."""
     met = verdict.outcome == expected
     if expected == "not-worse":
         met = verdict.outcome in ("better", "equivalent")

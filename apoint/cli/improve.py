@@ -37,7 +37,8 @@ CHECKED = {"verdict": 11, "effect": 11, "interval": 24, "pairs": 0}
 @click.option(
     "--margin",
     type=float,
-    help="The smallest difference that matters; by default half the baseline's deviation over seeds.",
+    help="The smallest difference that matters; by default half the baseline's standard deviation across "
+    "seeds.",
 )
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all candidates.")
 @click.option(

@@ -27,9 +27,7 @@ from apoint.cli.writing import check_vacant, force_option
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
 @allow_code_option
-@click.option(
-    "--expect-healthy", is_flag=True, help="Leave with code 4 if something is wrong or not checked."
-)
+@click.option("--expect-healthy", is_flag=True, help="Exit with code 4 if something is wrong or not checked.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(

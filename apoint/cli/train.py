@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, help="Threads of the replica; chosen for the machine by default.")
 @click.option("--checkpoint-every", help="How often to save, such as '500 steps'; once a minute by default.")
 @click.option("--log-every", default="1%", show_default=True, help="How often to record the training loss.")
-@click.option("--fresh", is_flag=True, help="Begin anew; an earlier run of this name is kept aside.")
-@click.option("--inexact", is_flag=True, help="Go on with a run although its key differs.")
+@click.option(
+    "--fresh", is_flag=True, help="Train from scratch; an earlier run of this name is renamed and kept."
+)
+@click.option("--inexact", is_flag=True, help="Resume a run although its key differs.")
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
@@ -45,7 +47,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a network from RECIPE, or go on with a run that was left.
+    """Train a network from RECIPE, or resume a run.
 
     \b
     apoint train digits-mlp

@@ -32,7 +32,9 @@ NOT_AS_EXPECTED = 4
 @click.option("--metric", default="", help="What the scores are, for the sentence.")
 @click.option("--lower-is-better", is_flag=True, help="The scores are losses or errors.")
 @click.option(
-    "--margin", type=float, help="The smallest difference that matters; half the baseline's deviation."
+    "--margin",
+    type=float,
+    help="The smallest difference that matters; half the baseline's standard deviation.",
 )
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="The rate of false calls.")
 @click.option("--looks", help="Planned looks such as 8,16,24,32; one look at all pairs by default.")
@@ -41,7 +43,7 @@ NOT_AS_EXPECTED = 4
 @click.option(
     "--expect",
     type=click.Choice(EXPECTATIONS),
-    help="Leave with code 4 unless this is the verdict; not-worse is better or equivalent.",
+    help="Exit with code 4 unless this is the verdict; not-worse is better or equivalent.",
 )
 @click.option("--report", "report_path", type=click.Path(), help="Draw the verdict as an HTML page, there.")
 @force_option
@@ -92,7 +94,7 @@ def _decide(table: Scores, options: dict[str, Any], quiet: bool) -> dict[str, Ve
         margin = _margin_from(table, exploratory)
     looks = _looks(options["looks"], options["anytime"], pairs)
     if not quiet and options["looks"] is None and not options["anytime"]:
-        say(f"one look at all {pairs} pairs, as if their number had been fixed beforehand", err=True)
+        say(f"one look at all {pairs} pairs, as if their number had been fixed in advance", err=True)
     settings = {
         "looks": looks,
         "alpha": options["alpha"],
@@ -156,8 +158,8 @@ def _margin_from(table: Scores, exploratory: list[str]) -> float:
             "what is the smallest difference that matters"
         )
     exploratory.append(
-        f"the margin, {margin:.3g}, is half the baseline's standard deviation in these very data, not "
-        "declared beforehand (--margin)"
+        f"the margin, {margin:.3g}, is half the baseline's standard deviation in the same data, not "
+        "declared in advance (--margin)"
     )
     return margin
 
@@ -198,7 +200,7 @@ def _show(verdicts: dict[str, Verdict], report: str, as_json: bool) -> None:
 
 
 def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:
-    """Leave with code 4 if a verdict is another than expected."""
+    """Exit with code 4 if a verdict is another than expected."""
     welcome = ("better", "equivalent") if expected == "not-worse" else (expected,)
     for name, verdict in verdicts.items():
         if verdict.outcome not in welcome:

@@ -306,8 +306,8 @@ def assemble(
     data.notes = [one_line(note) for note in data.notes + checks.examine(data)]  # names come from files
     if normalise and as_stored(inputs) is not None and len(inputs) > MOST_SAMPLED:
         data.notes.append(
-            f"train: mean and deviation are those of {MOST_SAMPLED} of the {len(inputs)} images, drawn at "
-            "random by a fixed seed"
+            f"train: mean and standard deviation are those of {MOST_SAMPLED} of the {len(inputs)} images, "
+            "drawn at random by a fixed seed"
         )
     return data
 

@@ -184,7 +184,7 @@ def index_shard(path: Path) -> Shard:
     try:
         noted = _noted(place, made_from)
     except _DamagedError:
-        _log.warning("the index of %s kept in %s is damaged and is made anew", shown(path), shown(place))
+        _log.warning("the index of %s kept in %s is damaged and is rebuilt", shown(path), shown(place))
         noted = None
     if noted is not None:
         return noted

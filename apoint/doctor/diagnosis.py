@@ -128,7 +128,7 @@ def _settles(exam: Examination, found: list[Finding], stage: str) -> str:
         return f"no training step can be made ({exam.broken}); fix that first"
     severe = next((finding.code for finding in found if finding.level == "severe"), "")
     if severe and stage in ("optimisation", "generalisation"):
-        return f"{severe} explains what would be seen there; mend it first"
+        return f"{severe} explains what would be seen there; fix it first"
     return ""
 
 

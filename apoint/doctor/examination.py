@@ -224,10 +224,10 @@ class Examination:
 
     @functools.cached_property
     def memorised(self) -> History | None:
-        """A trial on one small batch, with an optimizer of our own: can it be learnt by heart?"""
+        """A trial on one small batch, with an optimizer of our own: can it be memorised?"""
         if self.history is None:
             return None
-        self.say("learning one batch by heart")
+        self.say("overfitting one batch")
         train = self.patient.train
         batch = train.some(min(16, train.batch_size), self.patient.seed)
         steps = 150
@@ -241,7 +241,7 @@ class Examination:
             try:
                 made = self._trial(steps, batch=batch, optimizer=optimizer, own_step=False)
             except UsageError as error:
-                self.could_not("learning one batch by heart", str(error))
+                self.could_not("overfitting one batch", str(error))
                 return None
             if made is None or (best is not None and made.best >= best.best):
                 continue

@@ -266,7 +266,7 @@ def _memory(exam: Examination) -> Iterator[Finding]:
     if history is None:
         return
     if not history.steps:
-        exam.could_not("learning one batch by heart", history.ended)
+        exam.could_not("overfitting one batch", history.ended)
         return
     share = exam.sign("memorised-loss", history.best / _scale(history)) or 0.0
     if not ranges.too_high("memorised-loss", share):
@@ -281,7 +281,7 @@ def _memory(exam: Examination) -> Iterator[Finding]:
             words,
             share,
             ranges.healthy("memorised-loss"),
-            f"With {num_weights(exam)} weights the network is too small even to learn these by heart.",
+            f"With {num_weights(exam)} weights the network is too small even to memorise these.",
             Treatment("Make it wider or deeper.", {"model.width": 128}, "torch.nn.Linear(inputs, 128)"),
             confidence=0.75,
             stage="optimisation",
@@ -292,7 +292,7 @@ def _memory(exam: Examination) -> Iterator[Finding]:
         words,
         share,
         ranges.healthy("memorised-loss"),
-        "A network that cannot learn a handful of examples by heart does not learn: something between "
+        "A network that cannot memorise a handful of examples does not learn: something between "
         "inputs, loss and weights is broken.",
         Treatment(
             "Check that inputs and targets belong together, that the last layer can give every target, and "

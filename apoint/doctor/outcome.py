@@ -79,7 +79,7 @@ def _modes(
             "The running statistics of batch norm are not those of the data: too slow a momentum, too few "
             "steps, or data of another kind seen in between.",
             Treatment(
-                "Set the momentum of batch norm to 0.1, or compute the statistics anew before evaluating.",
+                "Set the momentum of batch norm to 0.1, or compute the statistics again before evaluating.",
                 code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
                 "        module.momentum = 0.1",
             ),
@@ -105,7 +105,7 @@ def _gap(exam: Examination, model: nn.Module, evaluated: float, scale: float) ->
             "others.",
             gap,
             ranges.healthy("generalisation-gap"),
-            f"The network learns its {len(exam.patient.train)} examples by heart.",
+            f"The network memorises its {len(exam.patient.train)} examples.",
             Treatment(
                 "More data or augmentation first; then weight decay, dropout, a smaller network, or "
                 "stopping early.",

@@ -112,7 +112,7 @@ def _shuffled(words: str, z: float, level: Level = "severe") -> Finding:
         f"{words} ({z:.1f} standard errors).",
         z,
         (BY_CHANCE, None),
-        "Targets that have nothing to do with their inputs can be learnt by heart, and nothing carries over "
+        "Targets that have nothing to do with their inputs can be memorised, and nothing carries over "
         "to new examples.",
         Treatment(
             "Check that inputs and targets are still in the same order: sorting, shuffling or filtering one "
@@ -143,9 +143,9 @@ def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
             f"{disagreement:.0%} of the examples whose neighbours agree on a label carry another one.",
             disagreement,
             ranges.healthy("label-disagreement"),
-            "So many labels are probably wrong; a network that is trained long enough learns them by heart.",
+            "So many labels are probably wrong; a network that is trained long enough memorises them.",
             Treatment(
-                "Look at these examples; until they are mended, smooth the labels, stop early or use a "
+                "Look at these examples; until they are fixed, smooth the labels, stop early or use a "
                 "smaller network.",
                 {"loss.label_smoothing": 0.1},
                 "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",

@@ -45,7 +45,7 @@ class Options:
         data_root: Where datasets are looked for first.
         device: `cpu`, `cuda`, `mps` or `auto`.
         threads: Threads of one replica; by default chosen for the machine.
-        fresh: Begin anew even if there is a run with this name; the old folder is kept aside.
+        fresh: Train from scratch even if there is a run with this name; the old folder is renamed and kept.
         inexact: Go on with a run whose key differs, which is then recorded as not exact.
         checkpoint_every: How often to save; by default once a minute.
         log_every: How often the training loss is recorded.
@@ -151,10 +151,19 @@ class Session:
         )
         if problems:
             raise DamagedError(
-                f"{self.folder} is damaged: {problems[0]}. Train anew with --fresh; the old folder is kept"
+                f"{self.folder} is damaged: {problems[0]}. Train it from scratch with --fresh; the "
+                "old folder is kept"
             )
         key = run.env.get("key")
         return key if isinstance(key, dict) else None
+
+    def check_key(self, differing: list[str]) -> None:
+        """Refuse to go on with a run whose key differs, unless that was asked for."""
+        if differing and not self.options.inexact:
+            raise UsageError(
+                f"{self.folder} holds a run under another key: {'; '.join(differing)}. Train it from scratch "
+                "with --fresh (the old folder is renamed and kept), or resume anyway with --inexact"
+            )
 
     def run(self, watch: Callable[[Moment], None]) -> Run:
         """Begin, go on, or find it finished."""
@@ -165,11 +174,7 @@ class Session:
             if self.options.fresh:
                 self._set_aside()
             differing = environment.differences(self.earlier_key, key) if self.earlier_key else []
-            if differing and not self.options.inexact:
-                raise UsageError(
-                    f"{self.folder} holds a run under another key: {'; '.join(differing)}. Train anew with "
-                    "--fresh (the old folder is kept aside), or go on all the same with --inexact"
-                )
+            self.check_key(differing)
             if self.earlier_key and self.has_ended():
                 return Run(self.folder)
             try:

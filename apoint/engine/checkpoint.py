@@ -114,8 +114,8 @@ def newest(
         say(f"checkpoint {path.name} is damaged ({problems[0]}); going back to the one before it")
     if candidates:
         raise DamagedError(
-            f"none of the {len(candidates)} checkpoints of {run_folder} is intact; train anew with --fresh, "
-            "which keeps the old folder aside"
+            f"none of the {len(candidates)} checkpoints of {run_folder} is intact; train it from scratch "
+            "with --fresh, which renames the old folder and keeps it"
         )
     return None
 

@@ -104,9 +104,9 @@ def choose_device(requested: str) -> torch.device:
     except RuntimeError:
         raise UsageError(f"unknown device {requested!r}; use cpu, cuda, cuda:1, mps or auto") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device cuda is not there: this PyTorch sees no CUDA device; use cpu")
+        raise UsageError("CUDA is not available: this PyTorch sees no CUDA device; use cpu")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UsageError("device mps is not there: this PyTorch sees no Apple GPU; use cpu")
+        raise UsageError("MPS is not available: this PyTorch sees no Apple GPU; use cpu")
     if device.type not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device {requested!r} is not supported; use cpu, cuda, mps or auto")
     return device

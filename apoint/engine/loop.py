@@ -217,7 +217,9 @@ class Trainer:
             raise
         except StorageError as error:
             if not self._troubled:
-                self.say(f"{error}. Training goes on; what was measured is kept in memory and written later")
+                self.say(
+                    f"{error}. Training continues; what was measured is kept in memory and written later"
+                )
             self._troubled = True
 
     def _measure(self, split: Split, prefix: str, examples: dict[str, Tensor]) -> dict[str, float]:
@@ -307,7 +309,7 @@ class Trainer:
         except StorageError as error:
             if self.progress.step == self.total_steps or self.progress.ended:
                 raise
-            self.say(f"could not save a checkpoint: {error}. Training goes on; the previous one is kept")
+            self.say(f"could not save a checkpoint: {error}. Training continues; the previous one is kept")
             self.writer.event("checkpoint-failed", step=self.progress.step, reason=str(error))
         else:
             self.writer.event("checkpoint", step=self.progress.step, path=path.name)

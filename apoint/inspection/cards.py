@@ -25,7 +25,7 @@ def findings_section(report: Mapping[str, Any]) -> Markup:
     """Every finding that stands for itself, the most probable cause first; then what follows from them."""
     found = [fields.mapping(each) for each in fields.items(report.get("findings"))]
     if found:
-        lead = "The most probable cause first. Mend it, inspect again, and only then go on to the next."
+        lead = "The most probable cause first. Fix it, inspect again, and only then turn to the next."
         body: list[Markup] = [_card(place, finding) for place, finding in enumerate(found, 1)]
     else:
         failed = failed_stages(report)
@@ -123,7 +123,7 @@ def _consequence(finding: fields.Json) -> Markup:
     pair = (*fields.items(finding.get("healthy")), None, None)[:2]
     healthy = range_words(ends(*pair))
     range_ = f" Healthy: {healthy}." if healthy else ""
-    origin = f"Follows from {fields.text(finding.get('explained_by'))}. If it stays after that is mended: "
+    origin = f"Follows from {fields.text(finding.get('explained_by'))}. If it stays after that is fixed: "
     return element(
         "article", element("h3", _code(finding)), _facts(finding),
         element("p", f"{fields.text(finding.get('symptom'))}{range_} {fields.text(finding.get('cause'))}"),

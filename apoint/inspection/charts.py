@@ -102,7 +102,7 @@ def _rows(grid: Grid) -> str:
 def _trainings_reading() -> Markup:
     rules = [
         ("Loss", "should fall. If a tenth of the learning rate does better, the rate is too high; if ten "
-         "times of it does, too low. One batch alone should be learnt by heart."),
+         "times of it does, too low. The network should be able to overfit one batch."),
         ("Gradient norm", "rows of like lightness learn together. Darker towards the top: the gradient "
          "vanishes on its way back. Lighter towards the right: training is running away."),
         ("Update-to-weight ratio", "how far one step moves a layer, relative to its weights: −3 is a "

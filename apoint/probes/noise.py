@@ -218,7 +218,7 @@ def _reading(
     layers = {layer: moments.of_layer(layer) for layer in moments.squares}
     used = moments.size * len(next(iter(moments.squares.values())))
     if whole.signal <= 0:
-        notes += ("the mean gradient cannot be told from 0 with so few examples",)
+        notes += ("the mean gradient cannot be distinguished from 0 with so few examples",)
     if whole.scale_error is None:
         notes += ("two gradients: there is no spread to see",)
     if math.isnan(whole.scale):

@@ -220,7 +220,7 @@ def _made_anew(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Optimizer:
     try:
         made = kind([{key: group[key] for key in group if key in known} for group in held], **settings)
     except Exception as error:
-        message = f"{kind.__name__} cannot be made anew for a test: {first_line(error)}"
+        message = f"{kind.__name__} cannot be built again for a test: {first_line(error)}"
         raise _CannotCopyError(message) from error
     for own, group in zip(made.param_groups, held, strict=True):
         own.update(group)

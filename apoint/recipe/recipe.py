@@ -272,9 +272,11 @@ class DataHandling(Section):
         0.2, description="Share held out as test data where the dataset has no test part."
     )
     limit: Count | None = Field(
-        None, description="Use only so many training examples, in equal class shares."
+        None, description="Use only this many training examples, in equal class shares."
     )
-    normalise: bool = Field(True, description="Bring each channel or feature to mean 0 and deviation 1.")
+    normalise: bool = Field(
+        True, description="Scale each channel or feature to mean 0 and standard deviation 1."
+    )
 
 
 class DeficitWindow(Section):

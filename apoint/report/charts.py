@@ -64,7 +64,7 @@ def _forest_caption(record: ComparisonRecord) -> str:
     interval = f"with its {confidence(verdict.interval_alpha)} interval"
     return (
         f"The same {count(len(record.pairs), 'pair')} as differences, the least on top; all are drawn, no "
-        f"smoothing. At the foot is the mean {interval if verdict.has_interval else f'({NO_INTERVAL})'}; "
+        f"smoothing. At the bottom is the mean {interval if verdict.has_interval else f'({NO_INTERVAL})'}; "
         f"the shaded band is the margin of {digits_of(record).margin(verdict.margin)}. "
         f"Unit: {metric_unit(verdict.metric)}."
     )

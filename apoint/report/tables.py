@@ -194,7 +194,7 @@ def declaration_section(record: ComparisonRecord) -> Markup:
         else element("p", "Nothing of this was changed afterwards.", class_="soft")
     )
     return element(
-        "section", element("h2", "Declared beforehand"), kept if declaration else None, body
+        "section", element("h2", "Declared in advance"), kept if declaration else None, body
     )  # fmt: skip
 
 

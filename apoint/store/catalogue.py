@@ -177,7 +177,7 @@ class Catalogue:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: damage within a name
             if isinstance(error, sqlite3.Error) and not is_damaged(error):
                 raise
-            _log.warning("the catalogue %s is damaged (%s) and is built anew", self.path, error)
+            _log.warning("the catalogue %s is damaged (%s) and is rebuilt", self.path, error)
         return with_patience(lambda: self._once_on_disk(work, alone=True, anew=True))
 
     def _once_on_disk(self, work: Callable[[sqlite3.Connection], T], alone: bool, anew: bool) -> T:

@@ -364,21 +364,21 @@ def _decoupled(at: Situation) -> Changes | None:
     return {"optimizer.l2": 0.0, "optimizer.weight_decay": 0.05}
 
 
-@_change("mirrored-images", "K11", "images and their mirror images leave less to learn by heart")
+@_change("mirrored-images", "K11", "images and their mirror images leave less to memorise")
 def _flip(at: Situation) -> Changes | None:
     fits = at.facts.kind == "image" and at.facts.task == "classification"
     known = at.augmented_by("flip") or at.recipe.data.get("name") in DIGITS
     return at.augmenting("flip") if fits and not known else None
 
 
-@_change("shifted-images", "K11", "images moved by a few pixels leave less to learn by heart")
+@_change("shifted-images", "K11", "images moved by a few pixels leave less to memorise")
 def _crop(at: Situation) -> Changes | None:
     if at.facts.kind != "image" or at.augmented_by("crop"):
         return None
     return at.augmenting({"name": "crop", "padding": max(1, at.facts.input_shape[-1] // 8)})
 
 
-@_change("shifted-signals", "K11", "signals moved in time leave less to learn by heart")
+@_change("shifted-signals", "K11", "signals moved in time leave less to memorise")
 def _signal_shift(at: Situation) -> Changes | None:
     if at.facts.kind != "signal" or at.augmented_by("signal-shift"):
         return None
@@ -393,7 +393,7 @@ def _dropout(at: Situation) -> Changes | None:
     return {"model.dropout": round_off(min(0.5, 2 * rate)) if rate else 0.1}
 
 
-@_change("no-dropout", "C1", "where there is little to learn by heart, dropout only slows training")
+@_change("no-dropout", "C1", "where there is little to memorise, dropout only slows training")
 def _no_dropout(at: Situation) -> Changes | None:
     dropout = at.model.get("dropout")
     return {"model.dropout": 0.0} if dropout else None
@@ -500,7 +500,7 @@ def _average(at: Situation) -> Changes | None:
     return {"average": {"decay": round_off(min(0.9999, 1 - 10 / at.num_steps))}}
 
 
-@_change("mix-up", "K11", "means of two samples and of their targets leave less to learn by heart")
+@_change("mix-up", "K11", "means of two samples and of their targets leave less to memorise")
 def _mix_up(at: Situation) -> Changes | None:
     fits = at.facts.kind in registry("augmentation")["mix-up"].traits["inputs"]
     soft = at.facts.task == "classification" and at.recipe.loss["name"] in ("cross-entropy", "brier")

@@ -253,7 +253,7 @@ def _searched_before(folder: Path, fingerprint: str, first_seed: int) -> tuple[s
         if earlier and (earlier.fingerprint, earlier.first_seed) == (fingerprint, first_seed):
             found.append(
                 f"this recipe was searched before by other rules on the same seeds, in {path.parent.name}; "
-                "give another --first-seed for seeds that nobody has seen"
+                "give another --first-seed for seeds that were not used yet"
             )
     return tuple(found)
 

@@ -42,7 +42,7 @@ def refuse_failing(first_seed: int, states: Sequence[str], reasons: Sequence[str
         raise DivergedError(
             f"the baseline failed in {len(failed)} of its first {len(states)} seeds (seed "
             f"{first_seed + failed[0]}: {reasons[failed[0]]}); fix the baseline first, or say with --margin "
-            "which difference matters and go on all the same"
+            "which difference matters and continue anyway"
         )
 
 

@@ -151,7 +151,7 @@ class Verdict(NotebookDisplay):
             return cls(**read)
         except (KeyError, TypeError) as error:
             raise UsageError(
-                f"this is not a verdict as `to_dict` writes it: {error}; make it anew from the scores"
+                f"this is not a verdict as `to_dict` writes it: {error}; make it again from the scores"
             ) from None
 
 

@@ -55,7 +55,7 @@ def test_the_card_is_that_of_decide(capsys) -> None:
     assert code == 0
     expected = decide(BASELINE, CANDIDATE, 0.005, looks=(8,), metric="accuracy")
     assert out == f"{expected}\n"
-    assert "one look at all 8 pairs, as if their number had been fixed beforehand" in err
+    assert "one look at all 8 pairs, as if their number had been fixed in advance" in err
 
 
 def test_every_option_reaches_the_decision(capsys) -> None:
@@ -94,9 +94,8 @@ def test_a_margin_taken_from_the_data_is_marked(capsys) -> None:
     code, out, _ = run("scores.csv", capsys=capsys)
     half = np.std(BASELINE, ddof=1) / 2
     assert code == 0
-    assert (
-        f"the margin, {half:.3g}, is half the baseline's standard deviation in these very data"
-        in " ".join(out.split())
+    assert f"the margin, {half:.3g}, is half the baseline's standard deviation in the same data" in " ".join(
+        out.split()
     )
     assert "exploratory" in out
 
@@ -153,7 +152,7 @@ def test_undecided_meets_no_expectation(capsys) -> None:
 def test_help_says_what_the_codes_mean(capsys) -> None:
     _, out, _ = run("--help", capsys=capsys)
     assert "4 not as expected" in out
-    assert "Leave with code 4 unless this is the" in out
+    assert "Exit with code 4 unless this is the" in out
 
 
 def test_the_command_is_imported_without_numpy() -> None:

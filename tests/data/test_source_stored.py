@@ -464,7 +464,8 @@ def test_mean_and_deviation_of_many_are_those_of_a_fixed_sample(
     assert not torch.equal(data.mean, whole.mean)
     assert data.notes[-2:] == [
         "train: images that also occur in other parts were not looked for, as all would be decoded",
-        "train: mean and deviation are those of 10 of the 38 images, drawn at random by a fixed seed",
+        "train: mean and standard deviation are those of 10 of the 38 images, drawn at random by a fixed "
+        "seed",
     ]
 
 

@@ -154,7 +154,7 @@ def test_when_none_is_intact_it_says_so_instead_of_beginning_again(tmp_path: Pat
         path = checkpoint.save(tmp_path, sample(step))
         (path / "state.json").write_text("{}")
     with pytest.raises(
-        StorageError, match=r"none of the 2 checkpoints .* is intact; train anew with --fresh"
+        StorageError, match=r"none of the 2 checkpoints .* is intact; train it from scratch with --fresh"
     ):
         checkpoint.newest(tmp_path, lambda sentence: None)
 

@@ -80,7 +80,7 @@ def test_a_polite_signal_leaves_a_checkpoint(number: int, tmp_path: Path) -> Non
     process.join(60)
     assert process.exitcode == 128 + number
     log = (tmp_path / "runs.log").read_text()
-    assert "a checkpoint is saved, and the same command goes on from there" in log
+    assert "a checkpoint is saved, and the same command resumes from there" in log
     (folder,) = (tmp_path / "runs").glob("run-*")
     assert list((folder / "checkpoints").glob("step-*"))
 

@@ -283,7 +283,7 @@ def test_an_optimizer_that_cannot_be_made_anew_is_named() -> None:
     model = Quadratic(1.0)
     reading = learning_rate_range(model, NOTHING, None, Odd(model.parameters(), 7))
     assert reading.status == "undefined"
-    assert reading.how.startswith("Odd cannot be made anew for a test")
+    assert reading.how.startswith("Odd cannot be built again for a test")
 
 
 def test_coverage_is_what_the_optimizer_trains() -> None:

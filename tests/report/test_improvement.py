@@ -16,7 +16,7 @@ from tests.report.browser import Open
 from tests.report.test_browser import OVERLAPS, VIEWS
 from tests.report.test_page import HOSTILE, NO_NUMBER, Reader, seen
 
-SECTIONS = ["On fresh seeds", "The screen", "The improved recipe", "Not tried", "Declared beforehand", "Cost",
+SECTIONS = ["On fresh seeds", "The screen", "The improved recipe", "Not tried", "Declared in advance", "Cost",
             "Reproduce it"]  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_what_lies_elsewhere_is_not_linked(tmp_path: Path) -> None:
 
 def test_an_interrupted_search_can_be_read(tmp_path: Path) -> None:
     reader = Reader(improvement_html(searches.build(tmp_path, searches.result("interrupted"))))
-    assert "The same command goes on with it" in reader.text()
+    assert "The same command resumes it" in reader.text()
     assert len(reader.all("figure")) == 1
 
 

@@ -28,7 +28,7 @@ from tests.sealing import edit_in_run
 Page = Callable[[str], str]
 HOSTILE = "</code><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\x1b[2J\u202e"
 ORDER = ["Every pair", "How the evidence grew", "Training", "Beside the interval", "What was changed",
-         "Declared beforehand", "The numbers", "Cost", "Reproduce it", "Computed with"]  # fmt: skip
+         "Declared in advance", "The numbers", "Cost", "Reproduce it", "Computed with"]  # fmt: skip
 
 
 class Reader(HTMLParser):
@@ -283,7 +283,7 @@ def test_without_an_interval_the_page_says_so(comparison: Comparison, tmp_path: 
         text = seen(comparison_html(folder))
         assert not NO_NUMBER.search(text), NO_NUMBER.search(text)
         assert "interval no interval yet too few pairs so far" in text
-        assert "At the foot is the mean (no interval yet)" in text
+        assert "At the bottom is the mean (no interval yet)" in text
         assert "The same from half of training on, enlarged" in text
         assert "wider than this frame" not in text
 

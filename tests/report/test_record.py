@@ -91,7 +91,7 @@ def test_a_comparison_before_its_first_look(own: Path) -> None:
     (own / "result.json").unlink()
     html = comparison_html(own)
     assert "No verdict yet" in html
-    assert "Declared beforehand" in html
+    assert "Declared in advance" in html
 
 
 def test_an_interrupted_comparison_says_so(own: Path) -> None:

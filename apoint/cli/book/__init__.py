@@ -231,7 +231,7 @@ def errata(chapter: str | None, folder: str, as_json: bool) -> None:
 @click.option("--workers", type=click.IntRange(1), help="How many processes; one for each core by default.")
 @click.option("--budget", help="The time of one core there is, such as 8h; what does not fit is left out.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run and how long it takes, and leave.")
-@click.option("--expect-holds", is_flag=True, help="Leave with code 4 unless every claim holds; for tests.")
+@click.option("--expect-holds", is_flag=True, help="Exit with code 4 unless every claim holds; for tests.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being done.")
 @_as_json
 def run(names: tuple[str, ...], **options: Any) -> None:

@@ -248,7 +248,7 @@ class Dispatch:
         name = task.folder(group.options.root).name
         return FaultError(
             f"{name} could not be trained: {cause}. This is a fault of the machine, and nothing is concluded "
-            "from it; once it is gone, the same command goes on from here"
+            "from it; once it is gone, the same command resumes from here"
         )
 
     def _stop_for(self, problem: ApointError) -> None:

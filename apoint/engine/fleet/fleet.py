@@ -158,7 +158,7 @@ class Fleet:
             raise TrainingInterruptedError(
                 signal_number or stop.signal_number,
                 f"stopped with {done} of {len(unique)} replicas done; checkpoints of the others are saved, "
-                "and the same command goes on from there",
+                "and the same command resumes from there",
             )
         _remove(group.place for group in groups if group.place)
 
@@ -197,7 +197,7 @@ class Fleet:
                 missing.append(task)
                 if standing.state == "damaged":
                     self._tell(
-                        f"{folder} is damaged: {standing.differences[0]}. It is kept aside, under a name "
+                        f"{folder} is damaged: {standing.differences[0]}. It is renamed to a name "
                         "that ends in .old-1 or so, and trained again"
                     )
                 elif standing.differences:
@@ -220,8 +220,8 @@ class Fleet:
     def _tell_of_other_key(self, difference: str) -> None:
         part = difference.split(" ", 1)[0]
         self._tell(
-            f"runs under another key are kept aside, under names that end in .old-1 and so on, and trained "
-            f"anew: {difference}",
+            f"runs under another key are renamed to names that end in .old-1 and so on, and trained again: "
+            f"{difference}",
             once=f"other key: {part}",
         )
 

@@ -68,7 +68,7 @@ class Planner:
             way = Way("stacked", 1, begun)
             if len(compose(missing, begun)) > 1 and self._workers(missing) > 1:
                 way = Way("pool+stacked", self.workers, begun)
-            return way, f"fleet: {way}, to go on with what was left"
+            return way, f"fleet: {way}, to resume what was interrupted"
         if len(missing) == 1:
             return Way("loop"), "fleet: loop, because there is one replica to train"
         prediction = self.predict(missing, start, begin)

@@ -109,7 +109,7 @@ class Recall:
         return Standing("ended", ended_by_record(task, run, cached=True), stacked=stacked)
 
     def set_aside(self, task: Task, before: Standing) -> None:
-        """Rename the folder of a task, so that it can be trained anew; nothing is lost.
+        """Rename the folder of a task, so that it can be trained again; nothing is lost.
 
         The folder's lock is held meanwhile, so that nobody can be training in it; and if it does not stand as
         it did before, since another process has made it anew, it is left alone.

@@ -164,7 +164,7 @@ class _Work:
 
     def _begin_anew(self, members: list[int], error: DamagedError) -> None:
         """Set aside what members that have not ended had come to, since a record of it is damaged."""
-        self._say(f"{error}. It is kept aside and trained again")
+        self._say(f"{error}. It is renamed and trained again")
         if self.group.place is not None:
             shutil.rmtree(self.group.place, ignore_errors=True)
         for member in members:

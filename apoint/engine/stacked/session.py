@@ -23,7 +23,7 @@ from apoint.engine.stacked.errors import CannotStackError
 from apoint.engine.stacked.seat import Seat
 from apoint.engine.stacked.stack import Stack
 from apoint.engine.stacked.trainer import StackMoment, StackTrainer
-from apoint.errors import ApointError, DamagedError, UsageError
+from apoint.errors import ApointError, DamagedError
 from apoint.store import Run, RunWriter
 
 ARITHMETIC = {"arithmetic": "stacked"}
@@ -138,16 +138,12 @@ def _finished(member: _Member) -> Outcome | None:
     session = member.session
     if session.options.fresh or not session.earlier_key:
         return None
-    if member.differing and not session.options.inexact:
-        raise UsageError(
-            f"{session.folder} holds a run under another key: {'; '.join(member.differing)}. Train anew with "
-            "--fresh (the old folder is kept aside), or go on all the same with --inexact"
-        )
+    session.check_key(member.differing)
     seal = Run(session.folder).seal
     if seal is not None and seal.is_evidence:
         return Outcome(Run(session.folder), seal.state, seal.reason, cached=True)
     if "arithmetic" not in session.earlier_key:
-        raise CannotStackError(f"{member.name} was begun alone, and has to go on alone")
+        raise CannotStackError(f"{member.name} was started alone, and must be resumed alone")
     return None
 
 

@@ -223,7 +223,7 @@ class StackTrainer:
         except DamagedError:
             raise
         except StorageError as error:
-            self.say(f"could not save a checkpoint: {error}. Training goes on; the previous one is kept")
+            self.say(f"could not save a checkpoint: {error}. Training continues; the previous one is kept")
             for seat in self.present:
                 seat.writer.event("checkpoint-failed", step=self.step, reason=str(error))
         else:

@@ -32,7 +32,7 @@ from apoint.store import write_atomically
 
 _UNFINISHED = {
     "running": "The search is still running: this is what was known when the page was drawn.",
-    "interrupted": "The search was interrupted: this is what is known so far. The same command goes on with "
+    "interrupted": "The search was interrupted: this is what is known so far. The same command resumes "
     "it, and what is here stays valid.",
     "unknown": "The record does not say how the search ended: this is what can be read of it.",
 }
@@ -299,7 +299,7 @@ def _declaration_section(record: ImprovementRecord) -> Markup:
     looks = fields.wholes(record.declaration.get("looks"))
     declaration = {**record.declaration, "max_pairs": looks[-1]} if looks else record.declaration
     lead = "Written down before the first replica was trained."
-    return section("Declared beforehand", lead, declared_table(declaration, record.digits))
+    return section("Declared in advance", lead, declared_table(declaration, record.digits))
 
 
 def _cost_section(record: ImprovementRecord) -> Markup:

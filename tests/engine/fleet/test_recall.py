@@ -312,7 +312,7 @@ def test_a_wrong_recipe_gets_its_sentence(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_before_its_first_status_is_begun_again(tmp_path: Path) -> None:
-    """It used to be called damaged and kept aside, though nothing was lost."""
+    """It used to be called damaged and renamed, though nothing was lost."""
     tasks, said = tasks_of(TINY, [0]), []
     (first,) = loop(tmp_path).train(tasks)
     whole = Run(first.folder).result("test_accuracy")

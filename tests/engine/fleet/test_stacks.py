@@ -202,7 +202,7 @@ def test_a_stack_that_was_left_goes_on_whatever_would_be_chosen(alone: list[Ende
     half_a_stack(tmp_path, tasks)
     with Fleet(Options(runs_root=tmp_path), "auto") as fleet:
         results = fleet.train(tasks)
-        assert fleet.sentence == "fleet: stacked by 4, to go on with what was left"
+        assert fleet.sentence == "fleet: stacked by 4, to resume what was interrupted"
     for ended, twin in zip(results, alone, strict=True):
         assert distance(ended.folder, twin.folder) < 1e-3
         assert "resume" in [event["kind"] for event in Run(ended.folder).events]

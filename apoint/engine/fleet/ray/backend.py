@@ -173,7 +173,7 @@ class RayBackend:
         except Exception as error:  # Ray has many for this, plain ones among them
             raise ApointError(
                 f"the Ray cluster at {self._connection.address} does not answer any more; what was trained "
-                "is kept, and the same command goes on from there"
+                "is kept, and the same command resumes from there"
             ) from error
 
     def _hear(self, letter: Letter) -> None:

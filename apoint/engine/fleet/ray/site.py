@@ -129,7 +129,7 @@ def _site(job: Job, parcels: Callable[[], Mapping[str, bytes]]) -> Iterator[tupl
     try:
         for name, content in parcels().items():
             unpack(content, home / name)
-            settle(home / name, "it goes on elsewhere")
+            settle(home / name, "it continues elsewhere")
         place = home / group.place.relative_to(group.options.root) if group.place is not None else None
         yield replace(group, options=replace(group.options, runs_root=home), place=place), True
     finally:
