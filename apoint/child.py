@@ -152,12 +152,12 @@ def _listen(connection: Connection, inbox: Inbox) -> None:
             finally:  # whatever happens: the parent sees this process end
                 os._exit(1)
         if isinstance(message, Stop):
-            start_thread(_nudge, inbox, inbox.received)
+            start_thread(_repeat_sigterm, inbox, inbox.received)
         else:
             inbox.put(message)
 
 
-def _nudge(inbox: Inbox, until: int) -> None:
+def _repeat_sigterm(inbox: Inbox, until: int) -> None:
     """Send this process the signal that asks for a checkpoint, until the jobs so far are done.
 
     Again and again, because the group in training may not be listening yet.

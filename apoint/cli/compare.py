@@ -161,7 +161,7 @@ def command(
     written = _write_report(comparison, report_path)
     _show_result(comparison, verdict, written, as_json)
     if expect:
-        meet(expect, verdict)
+        exit_unless_expected(expect, verdict)
 
 
 class _Ahead:
@@ -285,7 +285,7 @@ def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json:
     say(f"record  {comparison.folder}\nreport  {report}")
 
 
-def meet(expected: str, verdict: Verdict) -> None:
+def exit_unless_expected(expected: str, verdict: Verdict) -> None:
     """Exit with code 4 if the verdict is another than expected."""
     met = verdict.outcome == expected
     if expected == "not-worse":

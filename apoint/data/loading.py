@@ -6,7 +6,7 @@ data = load("wine.csv")                       # the file's extension says what i
 data = from_tensors(inputs, targets)
 data = from_dataset(train_loader, test_loader)
 
-with keeping(Kept()):                         # for many replicas: each dataset is read and split once
+with use_dataset_cache(DatasetCache()):       # for many replicas: each dataset is read and split once
     data = load("fashion-mnist")
 """
 
@@ -76,7 +76,7 @@ def load(
     """
     handling = Handling(validation, test_share, limit, normalise)
     origin = Origin.of(spec, root, settings)
-    kept = _KEPT.get()
+    kept = _CACHE.get()
     if kept is not None:
         return kept.data(origin, seed, handling)
     return assemble(origin.read(), where=origin.where, seed=seed, **vars(handling))
@@ -180,7 +180,7 @@ def _stamp(path: Path) -> str:
 
 
 @dataclass
-class Kept:
+class DatasetCache:
     """Datasets held for many replicas, so that each is read, checked and split once.
 
     What comes out of it is shared: nobody may change its tensors, and `changed` tells whether somebody did.
@@ -238,17 +238,17 @@ class Kept:
         )
 
 
-_KEPT: ContextVar[Kept | None] = ContextVar("kept", default=None)
+_CACHE: ContextVar[DatasetCache | None] = ContextVar("dataset_cache", default=None)
 
 
 @contextmanager
-def keeping(kept: Kept) -> Iterator[Kept]:
+def use_dataset_cache(kept: DatasetCache) -> Iterator[DatasetCache]:
     """Let `load`, in this thread, take from `kept` what is there, and leave in it what it reads."""
-    token = _KEPT.set(kept)
+    token = _CACHE.set(kept)
     try:
         yield kept
     finally:
-        _KEPT.reset(token)
+        _CACHE.reset(token)
 
 
 def tensors_of(value: Source | Data) -> list[Tensor]:

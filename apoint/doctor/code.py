@@ -18,7 +18,7 @@ from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.optim import RuleOptimizer
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 
 NORMS = (
     nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm,
@@ -84,7 +84,7 @@ def _unreached(exam: Examination) -> Iterator[Finding]:
     subject = patient.subject(exam.batch)
     if not subject.parameters:
         return
-    with aside(patient.model, patient.seed, mode=True):
+    with preserve_state(patient.model, patient.seed, mode=True):
         gradients = torch.autograd.grad(subject.loss(), list(subject.parameters.values()), allow_unused=True)
     missing = [n for n, g in zip(subject.parameters, gradients, strict=True) if g is None]
     share = exam.sign("unreached-share", _shares(patient.model, missing)) or 0.0
@@ -144,7 +144,7 @@ def _symmetric(exam: Examination) -> Iterator[Finding]:
     matrices = {name: p for name, p in subject.parameters.items() if p.dim() >= 2 and p.shape[0] >= 2}
     if not matrices:
         return
-    with aside(patient.model, patient.seed, mode=False):
+    with preserve_state(patient.model, patient.seed, mode=False):
         gradients = torch.autograd.grad(subject.loss(), list(matrices.values()), allow_unused=True)
     twins = [
         name
@@ -260,7 +260,7 @@ def _draws(exam: Examination) -> Iterator[Finding]:
 
 def _predicted(subject: Subject, seed: int, mode: bool, others: int) -> Tensor:
     """Outputs with PyTorch's generator at a seed, and those of Python and NumPy at another."""
-    with aside(subject.model, seed, mode=mode), torch.no_grad():
+    with preserve_state(subject.model, seed, mode=mode), torch.no_grad():
         random.seed(1234 + others)
         numpy.random.seed(1234 + others)
         return subject.outputs() if not subject.has_own_loss else subject.loss().reshape(1)

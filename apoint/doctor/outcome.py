@@ -15,7 +15,7 @@ from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.start import constant_loss
-from apoint.probes import Batch, Subject, aside
+from apoint.probes import Batch, Subject, preserve_state
 
 MOST = 512
 SETTLED_STEPS = 40  # after which nothing is left of where running statistics began, at PyTorch's momentum
@@ -40,14 +40,14 @@ def examine(exam: Examination) -> Iterator[Finding]:
 
 def _loss(exam: Examination, model: nn.Module, batch: Batch, mode: bool) -> float:
     subject = Subject(model, batch, exam.patient.loss)
-    with aside(model, exam.patient.seed, mode=mode), torch.no_grad():
+    with preserve_state(model, exam.patient.seed, mode=mode), torch.no_grad():
         return float(subject.loss())
 
 
 def _scale(exam: Examination, batch: Batch) -> float:
     """The loss of a constant answer, or that at the start where it is not known."""
     subject = Subject(exam.patient.model, batch, exam.patient.loss)
-    with aside(exam.patient.model, mode=False), torch.no_grad():
+    with preserve_state(exam.patient.model, mode=False), torch.no_grad():
         outputs = None if subject.has_own_loss else subject.outputs()
         known = constant_loss(subject, outputs)
     assert exam.history is not None

@@ -31,7 +31,7 @@ from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.fitting import Case, Fit, what_fits
 from apoint.doctor.trial import History, any_step, own_randomness, plain_loss, plain_step
 from apoint.errors import ApointError
-from apoint.probes import Batch, aside
+from apoint.probes import Batch, preserve_state
 
 CODES: dict[Part, str] = {
     "batch": "batch-fails",
@@ -94,7 +94,7 @@ def _rehearsal(exam: Examination) -> Iterator[_Rehearsal]:
             model, optimizer = copied(patient.model, patient.optimizer)
         except CannotCopyError as error:
             exam.leave_out("the optimizer's step", str(error))
-            stack.enter_context(aside(patient.model, patient.seed, weights=True))
+            stack.enter_context(preserve_state(patient.model, patient.seed, weights=True))
             model, optimizer, uncopied = patient.model, None, str(error)
         stack.enter_context(own_randomness(patient.seed))
         stack.enter_context(torch.enable_grad())

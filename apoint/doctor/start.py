@@ -16,14 +16,14 @@ from apoint.doctor import ranges
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
 from apoint.errors import UsageError
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
     """Findings on the loss at the start."""
     patient = exam.patient
     subject = patient.subject(exam.batch)
-    with aside(patient.model, patient.seed, mode=False), torch.no_grad():
+    with preserve_state(patient.model, patient.seed, mode=False), torch.no_grad():
         raw = subject.raw_outputs()
         loss = float(subject.loss_of(raw, subject.batch))
         outputs = subject.outputs() if not subject.has_own_loss else None
@@ -48,7 +48,7 @@ def _in_training(exam: Examination, evaluated: float) -> float:
     patient = exam.patient
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in patient.model.modules()):
         return evaluated
-    with aside(patient.model, patient.seed, mode=True), torch.no_grad():
+    with preserve_state(patient.model, patient.seed, mode=True), torch.no_grad():
         return float(patient.subject(exam.batch).loss())
 
 

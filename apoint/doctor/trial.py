@@ -24,7 +24,7 @@ from apoint.doctor.failure import StepFailedError, part, shown
 from apoint.doctor.patient import Patient, Step, as_written, squared_norm
 from apoint.errors import UsageError
 from apoint.nn import elementary_attention
-from apoint.probes import Batch, Subject, aside
+from apoint.probes import Batch, Subject, preserve_state
 
 UPDATES_EVERY = 5
 FEW = 16  # with fewer examples a batch, the loss of single batches says too little
@@ -215,7 +215,7 @@ def trial(
 
 
 def _judged(patient: Patient, model: nn.Module, sample: Batch) -> float:
-    with aside(model, patient.seed, mode=True), torch.no_grad():
+    with preserve_state(model, patient.seed, mode=True), torch.no_grad():
         return float(Subject(model, sample, patient.loss).loss())
 
 

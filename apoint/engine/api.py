@@ -222,8 +222,8 @@ class Session:
         for note in replica.notes:
             self.say(note)
         with self._open(key, replica.notes) as writer:
-            trainer = Trainer(replica, writer, self.cadence, watch, self._aloud(writer))
-            saved = checkpoint.newest(trainer.folder, self._aloud(writer))
+            trainer = Trainer(replica, writer, self.cadence, watch, self._say_and_log(writer))
+            saved = checkpoint.newest(trainer.folder, self._say_and_log(writer))
             writer.rewind(saved.state["record"] if saved else {})
             if saved:
                 trainer.restore(saved)
@@ -257,12 +257,12 @@ class Session:
                 raise
             close("finished")
 
-    def _aloud(self, writer: RunWriter) -> Callable[[str], None]:
-        def aloud(sentence: str) -> None:
+    def _say_and_log(self, writer: RunWriter) -> Callable[[str], None]:
+        def say_and_log(sentence: str) -> None:
             self.say(sentence)
             writer.event("note", text=sentence)
 
-        return aloud
+        return say_and_log
 
 
 def code_of(recipe: Recipe, folder: Path) -> str:

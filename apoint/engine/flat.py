@@ -150,7 +150,7 @@ class FlatParameters:
             for start in range(piece.start, piece.stop, CHUNK):
                 yield slice(start, min(start + CHUNK, piece.stop)), piece
 
-    def culprit(self) -> str | None:
+    def first_nonfinite(self) -> str | None:
         """The name of the first parameter whose gradient is not finite."""
         for slot in self.slots:
             if not torch.isfinite(self.gradients_P[slot.start : slot.stop]).all():

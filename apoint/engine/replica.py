@@ -88,7 +88,7 @@ class Timeline:
         """The optimizer's hyper-parameters at some progress."""
         return {**self.fixed, **{name: value(progress) for name, value in self.moving.items()}}
 
-    def turn_knobs(self, progress: float) -> None:
+    def apply_schedules(self, progress: float) -> None:
         """Set the rates of the model's modules that are on a schedule."""
         for module, rate in self.knobs:
             module.rate = rate(progress)  # type: ignore[assignment]

@@ -32,7 +32,7 @@ def training_step(replica: Replica, step: int) -> float:
     """Make update number `step`, counted from 0; returns the batch's mean loss before it."""
     recipe, stream, parameters = replica.recipe, replica.stream, replica.parameters
     progress = step / replica.horizon.total_steps
-    replica.timeline.turn_knobs(progress)
+    replica.timeline.apply_schedules(progress)
     index_B = stream.indices(step)
     parameters.gradients_P.zero_()
     loss = 0.0
@@ -62,10 +62,10 @@ def guard(replica: Replica, step: int, loss: float, index_B: Tensor) -> None:
     """Stop before clipping and update if the loss or any gradient is not finite."""
     if math.isfinite(loss) and math.isfinite(float(replica.parameters.gradients_P.sum())):
         return
-    culprit = replica.parameters.culprit()
-    if math.isfinite(loss) and culprit is None:
+    first_nonfinite = replica.parameters.first_nonfinite()
+    if math.isfinite(loss) and first_nonfinite is None:
         return  # finite values whose sum overflows
-    tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {culprit}"
+    tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {first_nonfinite}"
     raise NonFiniteError(step, tensor, loss, index_B)
 
 

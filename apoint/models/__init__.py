@@ -35,7 +35,7 @@ from apoint.models.receptive import Field, receptive_field, receptive_fields
 from apoint.models.residual_mlp import ResidualMLP
 from apoint.models.resnet import ResNet
 from apoint.models.resnet_cifar import ResNetCifar
-from apoint.models.road import ResNetToConvNeXt
+from apoint.models.resnet_to_convnext import ResNetToConvNeXt
 from apoint.models.shapes import fitted_facts
 from apoint.models.swin import Swin
 from apoint.models.vgg import VGG

@@ -2,7 +2,7 @@
 
     reading.py      what a probe gives back
     batch.py        batches of any form; subject.py: a model with its loss and a batch
-    aside.py        measuring without leaving a trace
+    preserving.py   measuring without leaving a trace
     watching.py     every operation of a pass, functional ones too
     examples.py     gradients of single examples; hessian.py: second derivatives
     track.py        quantities along a run; observer.py, timetable.py: probes during training, within a budget
@@ -12,7 +12,6 @@ tests find it by name.
 """
 
 from apoint.probes.adversarial import adversarial
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch, as_batch
 from apoint.probes.calibration import calibration
 from apoint.probes.concentration import concentration
@@ -25,6 +24,7 @@ from apoint.probes.hull import convex_hull
 from apoint.probes.noise import gradient_noise
 from apoint.probes.observer import Observer, watch
 from apoint.probes.path import distance, kernel_change
+from apoint.probes.preserving import preserve_state
 from apoint.probes.range_test import learning_rate_range
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.shattering import shattering
@@ -45,7 +45,6 @@ __all__ = [
     "Track",
     "adversarial",
     "as_batch",
-    "aside",
     "calibration",
     "concentration",
     "convex_hull",
@@ -62,6 +61,7 @@ __all__ = [
     "kernel_change",
     "learning_rate_range",
     "loss_slice",
+    "preserve_state",
     "sharpness",
     "shattering",
     "signal",

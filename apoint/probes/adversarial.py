@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, ModelFailedError, Subject
 from apoint.registry import register
@@ -61,7 +61,7 @@ def adversarial(
     whole = Subject(model, batch, loss)
     subject = Subject(model, whole.batch.select(slice(0, max_examples)), loss)
     found: dict[Norm, dict[str, Tensor]]
-    with aside(model, seed, mode=False):
+    with preserve_state(model, seed, mode=False):
         model.requires_grad_(False)  # only gradients in the inputs are wanted
         try:
             attack = _Attack(subject)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.hull import binomial_interval
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, ModelFailedError, Subject
 from apoint.registry import register
@@ -162,7 +162,7 @@ class Predictions:
 
 
 def _predictions(subject: Subject, seed: int) -> Predictions:
-    with aside(subject.model, seed, mode=False), torch.no_grad():
+    with preserve_state(subject.model, seed, mode=False), torch.no_grad():
         outputs = subject.outputs(subject.batch.map(torch.clone)).detach().double().cpu()
     labels = labels_of(subject)
     kind = subject.likelihood(outputs)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UnknownNameError, UsageError
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
 from apoint.probes.operations import Call, Operation
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import ModelFailedError, Subject
 from apoint.probes.watching import Watcher, watch
@@ -112,7 +112,7 @@ def points_in(subject: Subject, batch: Batch, space: str, seed: int = 0) -> Matr
             raise UsageError("inputs are not real numbers; choose another space, such as `features`")
         found = torch.cat([tensor.reshape(batch.size, -1).double() for tensor in real], 1)
     else:
-        with aside(subject.model, seed, mode=False), torch.no_grad():
+        with preserve_state(subject.model, seed, mode=False), torch.no_grad():
             found = _inside(subject, batch, space)
     if len(found) != batch.size:
         raise UsageError(f"{space} has {len(found)} rows for {batch.size} examples")

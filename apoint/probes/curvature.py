@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from apoint.probes.aside import aside
 from apoint.probes.hessian import Flat, Hessian, Krylov, NoSecondDerivativeError, Product, lanczos
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -30,7 +30,7 @@ def _measured(
     measure: Callable[[Subject, Hessian], Reading],
 ) -> Reading:
     """A reading of the Hessian, aside; undefined where there is none."""
-    with aside(model, seed):
+    with preserve_state(model, seed):
         subject = Subject(model, batch, loss)
         if not subject.parameters:
             return undefined(name, NOTHING_TO_DIFFERENTIATE)

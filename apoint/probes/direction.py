@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
-from apoint.probes.company import look
+from apoint.probes.batch_dependence import look
 from apoint.probes.examples import gradients_of
 from apoint.probes.noise import jackknife
 from apoint.probes.parts import (
@@ -20,6 +19,7 @@ from apoint.probes.parts import (
     parts_of,
     products_of,
 )
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -59,12 +59,12 @@ def gradient_direction(
     subject = Subject(model, batch, loss)
     if why := obstacle(subject):
         return undefined("direction", why)
-    with aside(model, seed):
+    with preserve_state(model, seed):
         seen = look(subject, seed)
         if why := obstacle_to_parts(subject, seen):
             return undefined("direction", why)
         parts = parts_of(subject.batch, num_batches or (DEFAULT_PARTS if seen.depends else 0), seed)
-        with aside(model, seed):
+        with preserve_state(model, seed):
             reference = _at_rest(subject)
         products = products_of(subject, parts, reference)
     if not bool(torch.stack([*products.values()]).sum(0).diagonal().all()):

@@ -10,7 +10,7 @@ there, and each parameter takes the first that holds for it:
     company  one forward pass of the whole batch, and a backward pass for each example in it
 
 The first three are for examples that are independent of their company. Whether they are is found by trying,
-not by the types of layers: see `company.py`.
+not by the types of layers: see `batch_dependence.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
-from apoint.probes.company import Look
+from apoint.probes.batch_dependence import Look
 from apoint.probes.example_rules import Explicit, Gradients, Recorder, Use
 from apoint.probes.graph import graph_of
+from apoint.probes.preserving import preserve_state
 from apoint.probes.subject import Subject
 
 Objective = Callable[[Any, Batch], Tensor]
@@ -108,7 +108,7 @@ class Answer:
 
 
 def example_gradients(question: Question, *, known_layers: bool = True) -> Answer:
-    """What is asked of the gradients of the examples. To be called inside `aside`.
+    """What is asked of the gradients of the examples. To be called inside `preserve_state`.
 
     Where examples depend on each other, each is seen in the company of its batch; the objective must then
     give a number for each example.
@@ -118,10 +118,10 @@ def example_gradients(question: Question, *, known_layers: bool = True) -> Answe
         known_layers: Whether the rules of known layers may be used; they agree with the general way.
     """
     if question.look.depends:
-        return _in_company(question, list(question.subject.parameters))
+        return _within_batch(question, list(question.subject.parameters))
     found = Answer()
     if known_layers and question.look.aligned:
-        with aside(question.subject.model, question.seed):
+        with preserve_state(question.subject.model, question.seed):
             _by_layers(question, found)
     rest = [name for name in question.subject.parameters if name not in found.squares]
     if rest:
@@ -207,12 +207,12 @@ def _one_by_one(question: Question, names: list[str]) -> Answer:
         return _walk(question, names, _looped, "loop")
     except Exception as error:
         try:  # a model that works on batches need not work on one example
-            return _in_company(question, names)
+            return _within_batch(question, names)
         except Exception:
             raise error from None
 
 
-def _in_company(question: Question, names: list[str]) -> Answer:
+def _within_batch(question: Question, names: list[str]) -> Answer:
     return _walk(question, names, _accompanied, "company")
 
 
@@ -242,7 +242,7 @@ def _visited(
 ) -> dict[str, Tensor]:
     """One number of every gradient, [D, B]; the random draws are the same each time."""
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
-    with aside(question.subject.model, question.seed):
+    with preserve_state(question.subject.model, question.seed):
         for batch in question.batches:
             for chunk in way(question, batch, names):
                 for name, gradients in chunk.items():
@@ -308,7 +308,7 @@ def gradients_of(
 ) -> dict[str, Tensor | None]:
     """The gradient of an objective for every trainable parameter; None where none arrives.
 
-    To be called inside `aside`.
+    To be called inside `preserve_state`.
     """
     batch = batch or subject.batch
     return backward_from(subject, objective(subject.raw_outputs(batch), batch).sum())
@@ -317,8 +317,8 @@ def gradients_of(
 def backward_from(subject: Subject, value: Tensor, *, retain_graph: bool = False) -> dict[str, Tensor | None]:
     """The gradient of a number for every trainable parameter; None where none arrives.
 
-    To be called inside `aside`: it goes through `.grad`, as training does, which every kind of checkpointing
-    supports.
+    To be called inside `preserve_state`: it goes through `.grad`, as training does, which every kind of
+    checkpointing supports.
     """
     if value.requires_grad:
         value.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]

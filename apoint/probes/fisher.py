@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
-from apoint.probes.company import Look, is_mean_of_examples, look
+from apoint.probes.batch_dependence import Look, is_mean_of_examples, look
 from apoint.probes.examples import (
     Answer,
     Objective,
@@ -30,6 +29,7 @@ from apoint.probes.examples import (
     shares,
 )
 from apoint.probes.labels import Law, are_labels, law_of
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, Status, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -75,7 +75,7 @@ def fisher_trace(
     subject = Subject(model, batch, loss)
     if not subject.parameters:
         return undefined("fisher", "the model has no trainable parameters")
-    with aside(model, seed):
+    with preserve_state(model, seed):
         seen = look(subject, seed)
         law = law_of(subject, seen)
         if isinstance(law, str):
@@ -116,7 +116,7 @@ def empirical_fisher_trace(
     subject = Subject(model, batch, loss)
     if not subject.parameters:
         return undefined("empirical-fisher", "the model has no trainable parameters")
-    with aside(model, seed):
+    with preserve_state(model, seed):
         seen = look(subject, seed)
         law = law_of(subject, seen)
         is_likelihood = isinstance(law, Law) and are_labels(subject, law, seen)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch, as_batch
 from apoint.probes.calibration import labels_of
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, ModelFailedError, Subject, predictions_of
 from apoint.registry import register
@@ -92,7 +92,7 @@ def _score(subject: Subject, num_parts: int, seed: int) -> _Score:
     order = torch.randperm(subject.batch.size, generator=generator)
     parts = [part for part in order.tensor_split(min(num_parts, len(order))) if len(part)]
     losses, rights = [], []
-    with aside(subject.model, seed, mode=False), torch.no_grad():
+    with preserve_state(subject.model, seed, mode=False), torch.no_grad():
         for index in parts:
             part = subject.batch.select(index.to(subject.batch.tensors[0].device))
             raw = subject.raw_outputs(part)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
 from apoint.probes.example_rules import Recorder, Use
 from apoint.probes.examples import backward_from
 from apoint.probes.graph import first_used, graph_of
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -57,7 +57,7 @@ def gradient_norms(
     subject = Subject(model, batch, loss)
     if not subject.parameters:
         return undefined("gradients", "the model has no trainable parameters")
-    with aside(model, seed):
+    with preserve_state(model, seed):
         with Recorder(subject.parameters) as recorder:
             value = subject.loss()
         order = _depth_order(subject, value)

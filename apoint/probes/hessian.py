@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError, first_line
-from apoint.probes.aside import aside
+from apoint.probes.preserving import preserve_state
 from apoint.probes.subject import Subject
 
 Product = Callable[[Tensor], Tensor]
@@ -82,7 +82,7 @@ class Flat:
 class Hessian:
     """Second derivatives of a subject's loss by its trainable parameters, as a map on flat vectors.
 
-    A parameter that takes no part has zeros. Make and use it inside `aside`.
+    A parameter that takes no part has zeros. Make and use it inside `preserve_state`.
 
     Args:
         subject: The model, the batch and the loss.
@@ -181,7 +181,7 @@ def gradient_at(
         point: The weights; by default the model's own.
         seed: Where random draws begin.
     """
-    with aside(subject.model, seed):
+    with preserve_state(subject.model, seed):
         values = {name: parameter.detach() for name, parameter in subject.parameters.items()}
         if point is not None:
             values = {name: part.to(values[name].dtype) for name, part in flat.split(point).items()}

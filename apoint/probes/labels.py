@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from apoint.probes.batch import Batch
-from apoint.probes.company import Look
+from apoint.probes.batch_dependence import Look
 from apoint.probes.subject import Likelihood, Subject, predictions_of
 
 

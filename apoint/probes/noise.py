@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
-from apoint.probes.company import Look, is_mean_of_examples, look
+from apoint.probes.batch_dependence import Look, is_mean_of_examples, look
 from apoint.probes.examples import Question, example_gradients, loss_objective, shares
 from apoint.probes.parts import (
     DEFAULT_PARTS,
@@ -25,6 +24,7 @@ from apoint.probes.parts import (
     parts_of,
     products_of,
 )
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -70,7 +70,7 @@ def gradient_noise(
     subject = Subject(model, batch, loss)
     if why := obstacle(subject):
         return undefined("noise", why)
-    with aside(model, seed):
+    with preserve_state(model, seed):
         seen = look(subject, seed)
         if why := obstacle_to_parts(subject, seen):
             return undefined("noise", why)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from apoint.probes.batch import Batch
-from apoint.probes.company import Look
+from apoint.probes.batch_dependence import Look
 from apoint.probes.examples import gradients_of
 from apoint.probes.subject import Subject
 
@@ -53,7 +53,7 @@ def products_of(
 ) -> dict[str, Tensor]:
     """Products of the gradients of parts with each other, [n, n], by layer, in double precision.
 
-    To be called inside `aside`. Holds n gradients of the model at once.
+    To be called inside `preserve_state`. Holds n gradients of the model at once.
 
     Args:
         subject: The model and its loss.

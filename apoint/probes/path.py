@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.hessian import Flat
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Subject, predictions_of
 from apoint.registry import register
@@ -242,7 +242,7 @@ def kernel_change(
         kernel learning; Kornblith et al., 2019, Similarity of neural network representations revisited.
     """
     name = "kernel-change"
-    with aside(model, seed):
+    with preserve_state(model, seed):
         subject = Subject(model, batch)
         if not subject.parameters:
             return undefined(name, _NOTHING)
@@ -281,7 +281,7 @@ def tangent_kernels(subject: Subject, batch: Any, point: Weights, mixes_MC: Tens
         seed: Where random draws begin.
     """
     flat = Flat(dict(point))
-    with aside(subject.model, seed):
+    with preserve_state(subject.model, seed):
         leaves = {name: value.clone().requires_grad_() for name, value in point.items()}
         outputs_BC = subject.outputs(batch, leaves).reshape(batch.size, -1)
         found = []

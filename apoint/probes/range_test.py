@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from apoint.errors import UsageError, first_line
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -78,7 +78,7 @@ def learning_rate_range(
         Smith, 2017, Cyclical learning rates for training neural networks, section 3.3.
     """
     rates = _rates(lowest, highest, num_rates)
-    with aside(model, seed):
+    with preserve_state(model, seed):
         subject = Subject(model, batch, loss)
         if not subject.parameters:
             return undefined(NAME, "the model has no trainable parameters")
@@ -138,7 +138,7 @@ def _sweep(
     """Train copies of the weights, each step with the next rate, until they diverge."""
     generator = torch.Generator().manual_seed(seed)
     ratios = _rate_ratios(optimizer)
-    with aside(subject.model, seed):
+    with preserve_state(subject.model, seed):
         losses = [_whole_loss(subject, weights, seed)]
         for index, rate in enumerate(rates):
             _set_rates(optimizer, ratios, rate)
@@ -162,7 +162,7 @@ def _mini_batch(batch: Batch, share: float, generator: torch.Generator) -> Batch
 
 def _whole_loss(subject: Subject, weights: Mapping[str, Tensor], seed: int) -> float:
     """The loss of the whole batch, with the same draws each time, and without touching running statistics."""
-    with aside(subject.model, seed), torch.no_grad():
+    with preserve_state(subject.model, seed), torch.no_grad():
         return float(subject.loss(tensors=weights))
 
 

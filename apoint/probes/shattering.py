@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import ModelFailedError, Subject
 from apoint.registry import register
@@ -62,7 +62,7 @@ def shattering(
     why = _unfit(subject.batch, num_points)
     if why:
         return undefined("shattering", why)
-    with aside(model, seed):
+    with preserve_state(model, seed):
         settled = _settle_statistics(subject)
         model.requires_grad_(False)  # only gradients in the inputs are wanted
         generator = torch.Generator().manual_seed(seed)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.operations import CONVOLUTIONS, Call, Operation
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, ModelFailedError, Subject
 from apoint.probes.watching import Watcher, watch
@@ -130,7 +130,7 @@ class _Inputs(Watcher):
 
 def _input_moments(subject: Subject, weights: Mapping[str, Tensor] | None, seed: int) -> Moments:
     seen = _Inputs()
-    with aside(subject.model, seed, weights=weights is not None):
+    with preserve_state(subject.model, seed, weights=weights is not None):
         if weights is not None:
             tensors = dict(subject.model.named_parameters()) | dict(subject.model.named_buffers())
             with torch.no_grad():
@@ -264,7 +264,7 @@ def _gradients(
     subject: Subject, names: list[str], moved: Mapping[str, Tensor], seed: int
 ) -> dict[str, Tensor]:
     """The gradient in some parameters, with other values for some of the others."""
-    with aside(subject.model, seed):
+    with preserve_state(subject.model, seed):
         for name, parameter in subject.parameters.items():
             parameter.requires_grad_(name in names)  # going back as far as is needed, and no further
         loss = subject.loss(subject.batch.map(torch.clone), tensors=moved or None)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from apoint.errors import UsageError
-from apoint.probes.aside import aside
 from apoint.probes.operations import Call, Operation, is_bounded
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, ModelFailedError, Subject
 from apoint.probes.watching import Watcher, watch
@@ -67,7 +67,7 @@ def signal(
     subject = Subject(model, batch, loss)
     seen = _Statistics(saturation)
     notes: list[str] = []
-    with aside(model, seed):
+    with preserve_state(model, seed):
         operations = _passes(subject, seen, notes)
     table = _table(operations, seen)
     layers = [operation for operation in operations if operation.is_layer]

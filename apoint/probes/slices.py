@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -60,7 +60,7 @@ def loss_slice(
     Reference:
         Li, Xu, Taylor, Studer and Goldstein, 2018, Visualizing the loss landscape of neural nets.
     """
-    with aside(model, seed, mode=mode == "train"):
+    with preserve_state(model, seed, mode=mode == "train"):
         subject = Subject(model, batch, loss)
         if not subject.parameters:
             return undefined("slice", "the model has no trainable parameters")
@@ -147,7 +147,7 @@ def loss_beside(subject: Subject, steps: list[tuple[float, Direction]], seed: in
     moved = {name: parameter.detach() for name, parameter in subject.parameters.items()}
     for length, direction in steps:
         moved = {name: value + length * direction[name] for name, value in moved.items()}
-    with aside(subject.model, seed), torch.no_grad():
+    with preserve_state(subject.model, seed), torch.no_grad():
         return float(subject.loss(tensors=moved))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
 from apoint.probes.hessian import Flat, gradient_at
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Loss, Subject
 from apoint.registry import register
@@ -49,7 +49,7 @@ def smoothness(
     Reference:
         Santurkar et al., 2018, How does batch normalization help optimization?, section 3.
     """
-    with aside(model, seed):
+    with preserve_state(model, seed):
         subject = Subject(model, batch, loss)
         if not subject.parameters:
             return undefined("smoothness", "the model has no trainable parameters")
@@ -129,7 +129,7 @@ class SmoothnessAlongPath:
         name = "smoothness-along-path"
         if not self._before:
             return undefined(name, "no weights are known from before; begin comes first")
-        with aside(model):
+        with preserve_state(model):
             subject = Subject(model, batch, loss)
             shared = {key: p for key, p in subject.parameters.items() if key in self._before}
             if len(shared) < len(subject.parameters):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apoint.probes.aside import aside
 from apoint.probes.operations import RECURRENT, Call, Operation
+from apoint.probes.preserving import preserve_state
 from apoint.probes.reading import Reading, undefined
 from apoint.probes.subject import Subject
 from apoint.probes.watching import Watcher, watch
@@ -53,7 +53,7 @@ def dead_units(
     """
     subject = Subject(model, batch)
     seen = _Slopes(flat)
-    with aside(model, seed):
+    with preserve_state(model, seed):
         operations, _ = watch(subject, seen)
     found = {o.place: (o, seen.silent(o)) for o in operations if o.place in seen.flat}
     if not found:

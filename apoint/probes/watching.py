@@ -57,8 +57,8 @@ def watch(
 ) -> tuple[list[Operation], Tensor | None]:
     """Run a pass of a model, show its operations to a watcher, and give them in order, with the loss.
 
-    Call it inside `aside`: it runs the model once, and once more backward if asked. The loss is None without
-    a backward pass.
+    Call it inside `preserve_state`: it runs the model once, and once more backward if asked. The loss is None
+    without a backward pass.
 
     Args:
         subject: The model, the batch and the loss.

@@ -24,7 +24,7 @@ def cached_seeds(arm: Arm, fleet: Fleet, among: range, say: Callable[[str], None
     names = (path.name.removeprefix(stem) for path in fleet.options.root.glob(f"{glob.escape(stem)}*"))
     seeds = sorted(int(name) for name in names if name.isdecimal() and int(name) in among)
     found, recall = [], Recall(fleet.options)
-    with fleet.keeping():
+    with fleet.use_dataset_cache():
         for seed in seeds:
             standing = recall.standing(_task(arm, seed))
             if standing.state == "ended":
@@ -53,7 +53,7 @@ def cached_values(
         leave_out: Told of a replica that is not as it was, which is left out then; None to refuse it.
     """
     found, recall = dict[int, float](), Recall(fleet.options)
-    with fleet.keeping():
+    with fleet.use_dataset_cache():
         for seed in seeds:
             standing = recall.standing(_task(arm, seed))
             if standing.ended is not None:

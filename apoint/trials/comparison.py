@@ -30,8 +30,8 @@ from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError, UsageError
 from apoint.store import Run
+from apoint.trials import constant_baseline, record
 from apoint.trials import declaration as declarations
-from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import looks_within, seconds_of
 from apoint.trials.cached import ORDINARY_SEEDS, cached_seeds, cached_values
@@ -190,9 +190,9 @@ class Comparison:
         record.write_recipes(self.folder, self.arms)
         for reason in self.exploratory:
             self.say(f"exploratory: {reason}")
-        self._settle()
+        self._fix_backend()
         try:
-            for pairs in self._stations():
+            for pairs in self._look_points():
                 if not self._has_time_for(pairs):
                     self.say(
                         f"the time budget ends before {pairs} pairs; the verdict is that of the last look"
@@ -227,13 +227,13 @@ class Comparison:
             does = "replica sharpens" if number == 1 else "replicas sharpen"
             self.say(f"{number} cached baseline {does} the baseline's mean")
 
-    def _settle(self) -> None:
+    def _fix_backend(self) -> None:
         """Choose how to train once for all looks; who goes on with a comparison does it in the same way."""
         if self.fleet.backend != "auto":
             return
         kept = record.read_fleet(self.folder)
         if kept is None:
-            pairs = self._stations()[0]
+            pairs = self._look_points()[0]
             predicted = self.fleet.plan(self.tasks(pairs), begin=True)
             if not predicted.seconds:
                 return  # all of them are there
@@ -241,7 +241,7 @@ class Comparison:
             record.write_fleet(self.folder, *kept)
         self.fleet.settle(*kept)
 
-    def _stations(self) -> list[int]:
+    def _look_points(self) -> list[int]:
         """The numbers of pairs after which to look."""
         plan = self.declaration
         if not plan.anytime:
@@ -361,7 +361,7 @@ class Comparison:
     def _has_time_for(self, pairs: int) -> bool:
         """Whether the next look's replicas can be expected to fit into the time budget."""
         limit = self.declaration.time_budget
-        if limit is None or pairs == self._stations()[0]:
+        if limit is None or pairs == self._look_points()[0]:
             return True
         spent = time.monotonic() - self._begun
         missing = pairs - len(self._records[1].runs)
@@ -439,7 +439,7 @@ def prepare(
         files=tuple(files),
         **ray,
     )
-    with fleet.keeping():
+    with fleet.use_dataset_cache():
         data = load_data(arms[0].recipe, rules.first_seed, options.data_root, arms[0].document.folder)
         wanted = declare(arms, rules, data)
         check_arms(arms, rules.last, rules.first_seed, options)
@@ -465,7 +465,7 @@ def prepare(
 def _with_cached(comparison: Comparison) -> Declaration:
     """The declaration with the baseline replicas that are there, beyond the pairs of the first look."""
     plan = comparison.declaration
-    beyond = plan.first_seed + comparison._stations()[0]
+    beyond = plan.first_seed + comparison._look_points()[0]
     seeds = range(beyond, plan.first_seed + ORDINARY_SEEDS)
     found = cached_seeds(comparison.arms[0], comparison.fleet, seeds, comparison.say)
     return replace(plan, cached_baselines=found)
@@ -474,9 +474,11 @@ def _with_cached(comparison: Comparison) -> Declaration:
 def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
     """The rules of a comparison with every default found from the recipes and their data."""
     baseline, candidate = arms
-    metric = rules.metric or trivial.default_metric(data)
+    metric = rules.metric or constant_baseline.default_metric(data)
     check_averaged(arms, metric)
-    trivial.check_metric(metric, trivial.known_metrics(data, baseline.recipe.average is not None))
+    constant_baseline.check_metric(
+        metric, constant_baseline.known_metrics(data, baseline.recipe.average is not None)
+    )
     check_comparable(baseline, candidate, metric)
     reason = LAST_ALONE if rules.last > 1 else why_not_kept(metric, data)
     if rules.test_noise == "include" and reason:
@@ -495,8 +497,8 @@ def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
         first_seed=rules.first_seed,
         vary=tuple(baseline.recipe.vary),
         cap={
-            "value": trivial.trivial_value(data, metric, baseline.recipe.loss["name"]),
-            "rule": trivial.RULE,
+            "value": constant_baseline.trivial_value(data, metric, baseline.recipe.loss["name"]),
+            "rule": constant_baseline.RULE,
         },
         arms=declarations.arm_facts(arms),
         time_budget=seconds_of(rules.budget) if rules.budget is not None else None,
@@ -542,7 +544,7 @@ def _within_budget(comparison: Comparison, rules: Rules, wanted: Declaration) ->
 
 def predict(comparison: Comparison) -> tuple[Prediction, Prediction]:
     """What the first look and the whole comparison would cost at most."""
-    first, last = comparison._stations()[0], comparison._stations()[-1]
+    first, last = comparison._look_points()[0], comparison._look_points()[-1]
     return comparison.fleet.plan(comparison.tasks(first)), comparison.fleet.plan(comparison.tasks(last))
 
 

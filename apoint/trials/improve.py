@@ -23,7 +23,7 @@ from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import borrowed_randomness, load_data, rehearse
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
-from apoint.trials import trivial
+from apoint.trials import constant_baseline
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
@@ -84,7 +84,7 @@ def prepare_improvement(
     base, document = make_arm(BASELINE, recipe, shared, rules.vary), load_recipe(recipe, shared)[1]
     own = [own_candidate(each) for each in candidates or ()]
     trainer = Fleet(options, say=say, watch=watch or silent, **_fleet_settings(fleet))
-    with trainer.keeping():
+    with trainer.use_dataset_cache():
         data = load_data(base.recipe, rules.first_seed, options.data_root, base.document.folder)
         metric = _metric(rules, base, data)
         proposed = propose(base.document, situation(base.recipe, data), own, curated=not only_mine)
@@ -99,9 +99,11 @@ def prepare_improvement(
 
 
 def _metric(rules: Rules, base: Arm, data: Data) -> str:
-    metric = rules.metric or trivial.default_metric(data)
+    metric = rules.metric or constant_baseline.default_metric(data)
     check_averaged([base], metric)
-    return trivial.check_metric(metric, trivial.known_metrics(data, base.recipe.average is not None))
+    return constant_baseline.check_metric(
+        metric, constant_baseline.known_metrics(data, base.recipe.average is not None)
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _choice(base: Arm, metric: str, data: Data, seed: int, options: Options) -> 
     loss = base.recipe.loss["name"]
     if split != "test":
         note = f"the screen chooses by {metric}, on the examples that the confirmation is measured on"
-        return Choice(metric, {}, note, trivial.trivial_value(data, metric, loss))
+        return Choice(metric, {}, note, constant_baseline.trivial_value(data, metric, loss))
     metric, changes = f"validation_{name}", {}
     note = f"the screen chooses by {metric}; the test examples are kept for the confirmation"
     if data.validation is None:
@@ -135,7 +137,7 @@ def _choice(base: Arm, metric: str, data: Data, seed: int, options: Options) -> 
         note += f"; the screen holds out {SCREEN_SHARE:.0%} of the training examples for that"
         held_out = make_arm(BASELINE, base.document, changes)
         data = load_data(held_out.recipe, seed, options.data_root, held_out.document.folder)
-    return Choice(metric, changes, note, trivial.trivial_value(data, metric, loss))
+    return Choice(metric, changes, note, constant_baseline.trivial_value(data, metric, loss))
 
 
 def _fleet_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +200,7 @@ def _declare(
     plan = choose_plan(len(entries), limit / max(seconds, 1e-9))
     chosen = list(entries.values())[: plan.num_candidates]
     too_many = [{"label": label, "why": "no time"} for label in list(entries)[plan.num_candidates :]]
-    cap = trivial.trivial_value(data, rules.metric, base.recipe.loss["name"])
+    cap = constant_baseline.trivial_value(data, rules.metric, base.recipe.loss["name"])
     return Declared(
         recipe=base.recipe.name,
         fingerprint=base.recipe.fingerprint,
@@ -219,7 +221,7 @@ def _declare(
         forecast={f"{effect:g}": plan.chance(effect, rules.alpha) for effect in EFFECTS},
         first_seed=rules.first_seed,
         vary=tuple(base.recipe.vary),
-        cap={"value": cap, "rule": trivial.RULE},
+        cap={"value": cap, "rule": constant_baseline.RULE},
         screen_cap=choice.cap,
         candidates=tuple({**each.to_dict(), "fingerprint": arm.recipe.fingerprint} for each, arm in chosen),
         not_tried=(*not_tried, *too_many),

@@ -268,7 +268,7 @@ class Improver:
         """Why these changes, each of which can be trained alone, cannot be trained together; empty if so."""
         try:
             arm = self._arm(labels, labels[-1], self.declared.metric)
-            with self.fleet.keeping(), borrowed_randomness(0):
+            with self.fleet.use_dataset_cache(), borrowed_randomness(0):
                 replica = assembled(arm, self.declared.first_seed, self.fleet.options)
                 check_evaluations(replica, self.declared.last, arm.name)
                 rehearse(replica)

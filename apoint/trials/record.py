@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apoint.engine.fleet import Way
+from apoint.engine.fleet import ExecutionPlan
 from apoint.errors import DamagedError
 from apoint.recipe import to_yaml
 from apoint.store import write_atomically
@@ -116,18 +116,18 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return read_sealed(path) if exists(path) else None
 
 
-def write_fleet(folder: Path, way: Way, sentence: str) -> None:
+def write_fleet(folder: Path, way: ExecutionPlan, sentence: str) -> None:
     """Keep how the replicas are trained."""
     write_sealed(folder / FLEET, {"schema_version": SCHEMA_VERSION, **asdict(way), "sentence": sentence})
 
 
-def read_fleet(folder: Path) -> tuple[Way, str] | None:
+def read_fleet(folder: Path) -> tuple[ExecutionPlan, str] | None:
     """How the replicas were trained so far; None if nothing was."""
     path = folder / FLEET
     if not exists(path):
         return None
     values = read_sealed(path)
     try:
-        return Way(values["backend"], values["workers"], values["stack"]), values["sentence"]
+        return ExecutionPlan(values["backend"], values["workers"], values["stack"]), values["sentence"]
     except KeyError:
         raise DamagedError(f"{path} was written by another apoint; move the folder away") from None

@@ -28,8 +28,8 @@ from apoint.registry import registry
 from apoint.settings import Count, Momentum
 from apoint.store import storage_errors
 from apoint.store.sealed import read_sealed, write_sealed
+from apoint.trials import constant_baseline, record
 from apoint.trials import declaration as declarations
-from apoint.trials import record, trivial
 from apoint.trials.arms import Arm, check_comparable, differences, make_arm
 from apoint.trials.candidates import round_off
 from apoint.trials.comparison import Comparison
@@ -54,7 +54,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Dial:
+class SearchDimension:
     """A number of a recipe that tuning may turn, and how far.
 
     Attributes:
@@ -85,7 +85,7 @@ class Dial:
         return round(value) if self.whole else min(max(round_off(value), self.low), self.high)
 
 
-def dial(recipe: Recipe, name: str) -> Dial:
+def dial(recipe: Recipe, name: str) -> SearchDimension:
     """The dial of a setting: `lr` is `optimizer.lr`; others are dotted, such as `clip.limit`.
 
     Args:
@@ -160,25 +160,27 @@ def _plain_types(annotation: Any) -> set[Any]:
     return {annotation}
 
 
-def _ranged(path: str, default: float, low: float, high: float, whole: bool) -> Dial:
+def _ranged(path: str, default: float, low: float, high: float, whole: bool) -> SearchDimension:
     """The dial of a number with these bounds."""
     if default < 0:
         raise UsageError(f"{path} is {default:g}; only settings that are not negative can be tuned")
     if whole:
         factor = 10**WHOLE_DECADES
         most = min(high, max(default, 1) * factor)
-        return Dial(path, default, max(low, 1, round(default / factor)), round(most), "log", True)
+        return SearchDimension(path, default, max(low, 1, round(default / factor)), round(most), "log", True)
     if high > 1:
         if default == 0:
             ends = FROM_NOTHING.get(path.rsplit(".", 1)[-1], FROM_NOTHING_ELSE)
         else:
             ends = (default / 10**DECADES, default * 10**DECADES)
-        return Dial(path, default, max(low, ends[0]), min(high, ends[1]), "log")
+        return SearchDimension(path, default, max(low, ends[0]), min(high, ends[1]), "log")
     if default <= 0.5 or default >= 1:
         ends = (0.5, 1.0) if default >= 1 else (0.0, max(0.5, min(0.9, 2 * default)))
-        return Dial(path, default, max(low, ends[0]), min(high, ends[1]), "linear")
+        return SearchDimension(path, default, max(low, ends[0]), min(high, ends[1]), "linear")
     far = 1 - default
-    return Dial(path, default, max(low, 1 - min(0.9, 10 * far)), min(high, 1 - far / 10), "complement")
+    return SearchDimension(
+        path, default, max(low, 1 - min(0.9, 10 * far)), min(high, 1 - far / 10), "complement"
+    )
 
 
 # -- the search ---------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ def _check_tries(comparison: Comparison, search: Search) -> None:
     for arm in comparison.arms:
         tried = settings_to_try(arm.recipe, search.names, search.num_tries)
         arms = (make_arm(arm.name, arm.document, changes) for changes in tried)
-        with comparison.fleet.keeping():
+        with comparison.fleet.use_dataset_cache():
             check_arms(arms, search.last, search.seeds[0], comparison.fleet.options)
 
 
@@ -453,11 +455,11 @@ def _search(
     """What is searched, and by which metric, in words."""
     plan, baseline = comparison.declaration, comparison.arms[0]
     data_root = comparison.fleet.options.data_root
-    with comparison.fleet.keeping():
+    with comparison.fleet.use_dataset_cache():
         data = load_data(baseline.recipe, plan.first_seed, data_root, baseline.document.folder)
     metric, note = tuning_metric(plan.metric, data)
     first = plan.first_seed + TUNING_SEEDS
-    cap = trivial.trivial_value(data, metric, baseline.recipe.loss["name"])
+    cap = constant_baseline.trivial_value(data, metric, baseline.recipe.loss["name"])
     seeds = tuple(range(first, first + num_seeds))
     return Search(names, budget, seeds, metric, plan.higher_is_better, cap, plan.last), note
 

@@ -249,7 +249,7 @@ def _zero(group: str, part: str = "") -> Callable[[], None]:
     return _forget(change)
 
 
-def _nudge(saved: checkpoint.Checkpoint) -> None:
+def _repeat_sigterm(saved: checkpoint.Checkpoint) -> None:
     next(iter(saved.tensors["model"].values())).view(-1)[0] += 2**-20
 
 
@@ -266,7 +266,7 @@ MUTANTS: dict[str, tuple[str, Callable[[], None]]] = {
     "count of losses": (MLP, _progress(loss_count=0, loss_sum=0.0)),
     "best value": ("stuck", _progress(best=None)),
     "patience": ("stuck", _progress(stale=0)),
-    "one bit of a weight": (MLP, _forget(_nudge)),
+    "one bit of a weight": (MLP, _forget(_repeat_sigterm)),
 }
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 import apoint.data
 from apoint.data import locate, shard_index, shards, tars
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.data.shard_index import read_shard
 from apoint.data.stored import StoredImages
 from apoint.data.tars import TarReader
@@ -250,7 +250,7 @@ def test_the_fingerprint_follows_the_index_and_not_the_time(shard_folder: Path) 
 
 def test_kept_data_is_read_again_when_a_shard_changes(shard_folder: Path) -> None:
     pattern = f"{shard_folder}/set-train-*.tar"
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         first = load(pattern)
         assert load(pattern).train.inputs is first.train.inputs
         write_tar(shard_folder / "set-train-000003.tar", samples(range(60, 70)))

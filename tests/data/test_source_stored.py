@@ -21,7 +21,7 @@ from PIL import Image
 import apoint.data
 from apoint.data import folders, loading, stored
 from apoint.data.core import Source, fingerprint
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.data.pixels import Decoding
 from apoint.data.stored import Decoder, Names, StoredImages
 from apoint.engine import Options, assemble, checkpoint, train
@@ -491,8 +491,8 @@ def test_it_travels_and_is_shared_without_its_threads(photos: Path) -> None:
         assert torch.equal(other.train.inputs[:5].to("cpu"), before)
         assert other.train.inputs.decoder is other.validation.inputs.decoder
         assert fingerprint(other.splits) == data.fingerprint
-    kept = Kept()
-    with keeping(kept):
+    kept = DatasetCache()
+    with use_dataset_cache(kept):
         assert load(photos, "lazy").train.inputs.decoder is load(photos, "lazy", seed=5).train.inputs.decoder  # type: ignore[attr-defined]
     (source,) = kept.sources.values()
     assert isinstance(source, Source)
@@ -528,7 +528,7 @@ def test_a_pool_and_a_refused_stack_train_the_same_bits(photos: Path, tmp_path: 
     for backend in ("loop", "pool", "stacked"):
         options = Options(runs_root=tmp_path / backend)
         with Fleet(options, backend, workers=2, say=said.append) as fleet:
-            with keeping(fleet._kept):
+            with use_dataset_cache(fleet._kept):
                 assemble(tasks[0].recipe, folder=tasks[0].document.folder)
             (source,) = wrap(fleet._kept, ()).sources.values()
             assert isinstance(source.train.inputs, StoredImages), (

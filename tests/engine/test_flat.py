@@ -169,6 +169,6 @@ def test_what_cannot_be_flat_is_refused() -> None:
 def test_the_culprit_is_named() -> None:
     model = small_model()
     flat = FlatParameters(model)
-    assert flat.culprit() is None
+    assert flat.first_nonfinite() is None
     model[4].weight.grad[2, 3] = float("nan")
-    assert flat.culprit() == "4.weight"
+    assert flat.first_nonfinite() == "4.weight"

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from apoint.errors import UsageError
 from apoint.models import count_parameters, create
-from apoint.models.road import OTHER_KERNELS, steps
+from apoint.models.resnet_to_convnext import OTHER_KERNELS, steps
 
 ROAD = steps()
 END = ROAD[-1].settings

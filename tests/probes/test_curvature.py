@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 import apoint.optim
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.curvature import hessian_trace, sharpness, smoothed, spectrum, step_factors
 from apoint.probes.hessian import Hessian, lanczos
 from tests.probes.zoo import Case, case
@@ -63,7 +63,7 @@ def dense(name: str) -> Tensor:
         raw = functional_call(made.model, tensors, subject.batch.args, dict(subject.batch.kwargs))
         return subject.loss_of(raw, subject.batch)
 
-    with aside(made.model, 0):
+    with preserve_state(made.model, 0):
         found: Tensor = torch.autograd.functional.hessian(loss, here)
     return found
 
@@ -78,7 +78,7 @@ def parts(made: Case) -> tuple[nn.Module, Any, Any]:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_product_is_that_of_the_dense_hessian(name: str) -> None:
     made, reference = case(name, double=True), dense(name)
-    with aside(made.model, 0):
+    with preserve_state(made.model, 0):
         hessian = Hessian(Subject(*parts(made)))
         vector = hessian.flat.random(torch.Generator().manual_seed(1))
         for _ in range(2):  # the second product has the same dropout masks as the first
@@ -87,7 +87,7 @@ def test_a_product_is_that_of_the_dense_hessian(name: str) -> None:
 
 def test_a_block_is_a_block_of_the_dense_hessian() -> None:
     made, reference = case("raw-parameters", double=True), dense("raw-parameters")
-    with aside(made.model, 0):
+    with preserve_state(made.model, 0):
         subject = Subject(*parts(made))
         flat, product = Hessian(subject).block(["scale", "unused"])
         columns = torch.stack([product(unit) for unit in torch.eye(flat.size, dtype=torch.float64)])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from apoint.probes import Subject, aside
-from apoint.probes.company import is_mean_of_examples, look
+from apoint.probes import Subject, preserve_state
+from apoint.probes.batch_dependence import is_mean_of_examples, look
 from apoint.probes.direction import gradient_direction
 from apoint.probes.examples import Answer, Question, example_gradients, loss_objective, shares
 from apoint.probes.fisher import empirical_fisher_trace, fisher_trace
@@ -34,7 +34,7 @@ def by_definition(subject: Subject) -> dict[str, Tensor]:
 
 
 def answered(subject: Subject, known_layers: bool = True) -> Answer:
-    with aside(subject.model):
+    with preserve_state(subject.model):
         seen = look(subject)
         question = Question(
             subject, loss_objective(subject), [subject.batch], seen, dots=True, mean_squares=True
@@ -43,7 +43,7 @@ def answered(subject: Subject, known_layers: bool = True) -> Answer:
 
 
 def assert_right(subject: Subject, answer: Answer) -> None:
-    with aside(subject.model):
+    with preserve_state(subject.model):
         wanted = by_definition(subject)
     assert answer.squares.keys() == wanted.keys() == answer.ways.keys()
     for name, gradients in wanted.items():
@@ -323,7 +323,7 @@ def test_a_model_that_needs_more_than_one_example() -> None:
 
     model, inputs = Squeezes(), torch.randn(5, 4, dtype=torch.float64)
     subject = Subject(model, (inputs, torch.randn(5, dtype=torch.float64)), F.mse_loss)
-    with aside(model):
+    with preserve_state(model):
 
         def rows(raw: Tensor, batch: Any) -> Tensor:
             return (raw - batch.targets).square()
@@ -394,7 +394,7 @@ class LossAlone(nn.Module):
 def test_company_is_found_by_trying(model: nn.Module, depends: bool, size: int) -> None:
     torch.manual_seed(0)
     subject = Subject(model, (torch.randn(size, 4), torch.arange(size) % 3))
-    with aside(model):
+    with preserve_state(model):
         assert look(subject).depends == depends
 
 
@@ -405,7 +405,7 @@ def test_company_of_a_model_that_gives_out_its_loss_alone(body: tuple[nn.Module,
     torch.manual_seed(0)
     model = LossAlone(*body)
     subject = Subject(model, {"x": torch.randn(6, 4), "labels": torch.arange(6) % 3})
-    with aside(model):
+    with preserve_state(model):
         assert look(subject).depends == depends
 
 
@@ -413,7 +413,7 @@ def test_positions_first_outputs_are_no_company() -> None:
     model = nn.Linear(4, 3)
     subject = Subject(model, torch.randn(6, 5, 4))
     subject.raw_outputs = lambda batch=None, tensors=None: model(batch.args[0]).transpose(0, 1)  # type: ignore
-    with aside(model):
+    with preserve_state(model):
         assert not look(subject).depends
 
 
@@ -432,7 +432,7 @@ def test_whether_a_loss_is_the_mean_of_its_examples(loss: Any, is_mean: bool) ->
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     subject = Subject(model, (torch.randn(7, 4), torch.arange(7) % 3), loss)
-    with aside(model):
+    with preserve_state(model):
         assert is_mean_of_examples(subject) == is_mean
 
 
@@ -452,7 +452,7 @@ def test_a_model_that_takes_its_batch_only_as_a_whole() -> None:
     model, targets = WithState(), torch.arange(5) % 2
     inputs = (torch.randn(5, 2, 3), torch.zeros(1, 5, 4))
     subject = Subject(model, (inputs, targets))
-    with aside(model):
+    with preserve_state(model):
         seen = look(subject)
     assert (seen.splits, seen.depends) == (False, True)
     assert "only as a whole" in fisher_trace(model, (inputs, targets)).how

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.fisher import empirical_fisher_trace, fisher_trace
 from tests.probes.zoo import MAKERS, Case, case
 
@@ -50,7 +50,7 @@ def score_sums(subject: Subject, outputs: Tensor, kind: str) -> list[dict[str, f
 
 
 def by_definition(subject: Subject, kind: str) -> dict[str, float]:
-    with aside(subject.model):
+    with preserve_state(subject.model):
         rows = score_sums(subject, subject.outputs(), kind)
     return {name: sum(row[name] for row in rows) / len(rows) for name in subject.parameters}
 
@@ -136,7 +136,7 @@ def test_drawn_numbers_and_bits_reach_the_exact_trace(loss: Any) -> None:
 def test_empirical_trace_has_the_true_labels(name: str) -> None:
     made = at_rest(name)
     subject = Subject(made.model, made.batch, made.loss)
-    with aside(made.model):
+    with preserve_state(made.model):
         outputs, targets = subject.outputs(), subject.batch.targets
         expected = 0.0
         for row, target in zip(outputs, targets, strict=True):
@@ -216,7 +216,7 @@ def test_exact_diagonal_entry_by_entry() -> None:
 def test_the_standard_error_is_over_examples() -> None:
     made = at_rest("mlp")
     subject = Subject(made.model, made.batch, made.loss)
-    with aside(made.model):
+    with preserve_state(made.model):
         rows = [sum(row.values()) for row in score_sums(subject, subject.outputs(), "categorical")]
     reading = fisher_trace(made.model, made.batch, made.loss, exact=True)
     expected = torch.tensor(rows, dtype=torch.float64).std() / math.sqrt(len(rows))

@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import apoint.optim
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.gradients import fitted_slope, gradient_norms
 from tests.probes.zoo import MAKERS, Case, case
 
@@ -44,7 +44,7 @@ def test_norms_are_those_of_backward(name: str) -> None:
     made.model.eval()
     reading = gradient_norms(made.model, made.batch, made.loss)
     subject = Subject(made.model, made.batch, made.loss)
-    with aside(made.model):
+    with preserve_state(made.model):
         subject.loss().backward()
         gradients = {n: p.grad for n, p in subject.parameters.items()}
     for layer, names in subject.layers.items():

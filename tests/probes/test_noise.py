@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor, nn
 
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.direction import directions, gradient_direction
 from apoint.probes.noise import Noise, gradient_noise, jackknife
 from apoint.probes.parts import parts_of
@@ -72,7 +72,7 @@ def test_noise_of_parts_is_its_definition(name: str) -> None:
         made.model.eval()
     subject = Subject(made.model, made.batch, made.loss)
     reading = gradient_noise(made.model, made.batch, made.loss, num_batches=4, seed=3)
-    with aside(made.model):
+    with preserve_state(made.model):
         g = flat_gradients(subject, parts_of(subject.batch, 4, 3))
     variance, signal = noise_by_definition(g, 2)
     assert reading.details["sigma_squared"] == pytest.approx(variance)
@@ -198,7 +198,7 @@ def test_direction_is_its_definition(name: str) -> None:
         made.model.eval()
     subject = Subject(made.model, made.batch, made.loss)
     reading = gradient_direction(made.model, made.batch, made.loss, num_batches=4, seed=5)
-    with aside(made.model):
+    with preserve_state(made.model):
         parts = parts_of(subject.batch, 4, 5)
         whole = flat_gradients(subject, [subject.batch])[0]
         value, error = direction_by_definition(flat_gradients(subject, parts), whole)
@@ -218,9 +218,9 @@ def test_the_reference_has_dropout_at_rest_and_batch_norm_as_it_was() -> None:
     reading = gradient_direction(model, batch, F.cross_entropy, num_batches=3)
     subject = Subject(model, batch, F.cross_entropy)
     still = Subject(nn.Sequential(model[0], model[1], nn.Identity(), model[3]), batch, F.cross_entropy)
-    with aside(still.model):
+    with preserve_state(still.model):
         reference = flat_gradients(still, [still.batch])[0]
-    with aside(model):
+    with preserve_state(model):
         g = flat_gradients(subject, parts_of(subject.batch, 3, 0))
     _, error = direction_by_definition(g, reference)
     assert reading.details["direction_error"] == pytest.approx(error)

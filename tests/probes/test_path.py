@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from apoint.errors import UsageError
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.path import Path, distance, kernel_change, tangent_kernels
 from tests.probes.state import same_state, state_of
 from tests.probes.zoo import Case, case
@@ -173,7 +173,7 @@ def kernel_by_jacobian(made: Case, weights: dict[str, Tensor], num_examples: int
         found: Tensor = getattr(raw, "logits", raw)
         return found.reshape(num_examples, -1)
 
-    with aside(made.model, 0):
+    with preserve_state(made.model, 0):
         blocks = torch.autograd.functional.jacobian(outputs, tuple(weights.values()))
     jacobian_BCN = torch.cat([block.flatten(2) for block in blocks], 2)
     return torch.einsum("bcn,dcn->bd", jacobian_BCN, jacobian_BCN) / jacobian_BCN.shape[1]

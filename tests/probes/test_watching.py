@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from apoint.probes import Subject, aside
+from apoint.probes import Subject, preserve_state
 from apoint.probes.operations import Call, Operation, acts_elementwise, is_bounded
 from apoint.probes.watching import Watcher, watch, watching
 from tests.probes.state import same_state, state_of
@@ -48,7 +48,7 @@ class Keep(Watcher):
 
 
 def seen_in(model: nn.Module, x: Tensor, watcher: Watcher | None = None) -> list[Operation]:
-    with aside(model):
+    with preserve_state(model):
         return watch(Subject(model, x), watcher or Watcher())[0]
 
 
@@ -147,9 +147,9 @@ def test_any_model(name: str) -> None:
     made = case(name)
     subject = Subject(made.model, made.batch, made.loss)
     before, watcher = state_of(made.model), Keep()
-    with aside(made.model):
+    with preserve_state(made.model):
         operations, loss = watch(subject, watcher, backward=True)
-    with aside(made.model):
+    with preserve_state(made.model):
         expected = subject.loss()
     assert loss is not None
     assert torch.equal(loss, expected.detach()), "what is watched is what would have run"
@@ -167,7 +167,7 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
     """Seen anew by hand: each output's gradient, against a retained one in a second pass."""
     made = case(name, double=True)
     subject, watcher = Subject(made.model, made.batch, made.loss), Keep()
-    with aside(made.model):
+    with preserve_state(made.model):
         operations, _ = watch(subject, watcher, backward=True)
     kept: list[Tensor] = []
 
@@ -178,7 +178,7 @@ def test_gradients_are_those_of_autograd(name: str) -> None:
                 kept.append(out)
             return out
 
-    with aside(made.model):
+    with preserve_state(made.model):
         with Retain():
             raw = subject.raw_outputs()
         loss = subject.loss_of(raw, subject.batch)
@@ -198,7 +198,7 @@ def test_a_gradient_before_something_in_place() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)).double()
     x, y = torch.randn(6, 3).double(), torch.randn(6, 2).double()
     watcher = Keep()
-    with aside(model):
+    with preserve_state(model):
         watch(Subject(model, (x, y)), watcher, backward=True)
     z = model[0](x)
     a = z.clamp(min=0)
@@ -265,7 +265,7 @@ def test_a_module_that_acts_elementwise_is_one_activation(module: nn.Module) -> 
     watcher.before = lambda o, c: (
         slopes.append(c.slope()) if o.name == "" and o.kind == "activation" else None
     )  # type: ignore[method-assign]
-    with aside(model):
+    with preserve_state(model):
         operations, _ = watch(Subject(model, (x, torch.randn(5, 2).double())), watcher, backward=True)
     assert [(o.name, o.kind) for o in operations] == [("0", "linear"), ("1", "activation"), ("2", "linear")]
     z = model[0](x).detach().requires_grad_()
@@ -397,9 +397,9 @@ def test_draws_are_those_without_watching() -> None:
     """Trials of unknown modules take nothing from the generator that dropout draws from."""
     model = nn.Sequential(nn.Linear(4, 50), Wave(), nn.Dropout(0.5), nn.RReLU(), nn.Dropout(0.5))
     x, watcher = torch.randn(5, 4), Keep()
-    with aside(model):
+    with preserve_state(model):
         watch(Subject(model, x), watcher)
-    with aside(model):
+    with preserve_state(model):
         expected = model(x)
     assert torch.equal(watcher.outputs[max(watcher.outputs)], expected)
 
@@ -443,7 +443,7 @@ def test_checkpointed_layers(reentrant: bool) -> None:
             return last
 
     model, watcher = Checkpointed(), Keep()
-    with aside(model):
+    with preserve_state(model):
         operations, _ = watch(Subject(model, (torch.randn(5, 4), torch.randn(5, 3))), watcher, backward=True)
     assert [o.name for o in operations] == ["first", "second", "(model) · relu", "last"]
     assert set(watcher.gradients) == ({0, 3} if reentrant else {0, 1, 2, 3})

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apoint.data import Facts
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.engine.replica import assemble, borrowed_randomness, load_data, rehearse
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
@@ -124,10 +124,10 @@ def test_every_change_can_be_trained_on_its_data(name: str) -> None:
     if name.startswith("chars"):
         small |= {"data.stride": 512}
     recipe, document = load_recipe(ROOT / "recipes" / f"{name}.yaml", small)
-    here, kept = situation(recipe, load_data(recipe, 0, None, document.folder)), Kept()
+    here, kept = situation(recipe, load_data(recipe, 0, None, document.folder)), DatasetCache()
     for candidate in propose(document, Situation(recipe, here.facts, 1000)):
         changed, _ = load_recipe(document, candidate.changes)
-        with keeping(kept), borrowed_randomness(0):
+        with use_dataset_cache(kept), borrowed_randomness(0):
             rehearse(assemble(changed, 0, folder=document.folder))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.engine import Options
 from apoint.engine.fleet import Ended, Task
 from apoint.engine.signals import TrainingInterruptedError
@@ -27,7 +27,7 @@ from apoint.trials.improver import Improvement, Improver, _together
 from tests.trials.conftest import SMALL
 
 module = importlib.import_module("apoint.trials.improve")
-KEPT = Kept()
+KEPT = DatasetCache()
 
 
 class MadeUpFleet:
@@ -53,8 +53,8 @@ class MadeUpFleet:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def keeping(self) -> Any:
-        return keeping(KEPT)
+    def use_dataset_cache(self) -> Any:
+        return use_dataset_cache(KEPT)
 
     def plan(self, tasks: list[Task]) -> Any:
         return SimpleNamespace(seconds=self.seconds * len(tasks), memory_bytes=0, sentence=self.sentence)
@@ -99,7 +99,7 @@ class MadeUpFleet:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records of made-up training need not survive a power cut, and the data is read once for all tests."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    with keeping(KEPT):
+    with use_dataset_cache(KEPT):
         yield
 
 

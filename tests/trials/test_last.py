@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apoint.data.loading import keeping
+from apoint.data.loading import use_dataset_cache
 from apoint.engine import Options, train
 from apoint.engine.fleet import Task
 from apoint.errors import UsageError
@@ -38,7 +38,7 @@ QUICK: dict[str, Any] = {"backend": "loop", "report": False}
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records need not survive a power cut here, and the data is read once."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    with keeping(KEPT):
+    with use_dataset_cache(KEPT):
         yield
 
 

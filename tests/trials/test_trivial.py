@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 from apoint.data import load
 from apoint.errors import UsageError
-from apoint.trials.trivial import check_metric, default_metric, known_metrics, trivial_value
+from apoint.trials.constant_baseline import check_metric, default_metric, known_metrics, trivial_value
 
 
 def test_classes_against_a_dummy() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apoint.data.loading import keeping
+from apoint.data.loading import use_dataset_cache
 from apoint.engine import Options
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
@@ -50,7 +50,7 @@ def search(**changes: Any) -> Search:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records of made-up training need not survive a power cut, and the data is read once for all tests."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    with keeping(KEPT):
+    with use_dataset_cache(KEPT):
         yield
 
 

@@ -121,7 +121,7 @@ def plot_many(
     log: bool = False,
     paint: Callable[[int, str], str] = lambda index, text: text,
 ) -> list[str]:
-    """The lines of a plot of several curves, each in its letter; `#` where several meet.
+    """The lines of a plot of several curves, each in its letter; `#` where several exit_unless_expected.
 
     Args:
         curves: At most as many as there are letters.

@@ -19,8 +19,8 @@ and `ray`, to the tolerance of `apoint.engine.stacked` where replicas are stacke
     fleet      all of it together
 """
 
-from apoint.engine.fleet.choose import Prediction, Way
+from apoint.engine.fleet.choose import ExecutionPlan, Prediction
 from apoint.engine.fleet.fleet import BACKENDS, Fleet
 from apoint.engine.fleet.task import Ended, FleetMoment, Group, Task
 
-__all__ = ["BACKENDS", "Ended", "Fleet", "FleetMoment", "Group", "Prediction", "Task", "Way"]
+__all__ = ["BACKENDS", "Ended", "ExecutionPlan", "Fleet", "FleetMoment", "Group", "Prediction", "Task"]

@@ -19,7 +19,7 @@ ORDER = ("loop", "stacked", "pool", "pool+stacked")
 
 
 @dataclass(frozen=True)
-class Way:
+class ExecutionPlan:
     """A backend with its numbers.
 
     Attributes:
@@ -69,9 +69,9 @@ class Prediction:
     per_backend: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> ExecutionPlan:
         """The backend with its numbers."""
-        return Way(self.backend, self.workers, self.stack)
+        return ExecutionPlan(self.backend, self.workers, self.stack)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Work:
             for size in even_sizes(number, stack)
         ]
 
-    def seconds(self, way: Way) -> float:
+    def seconds(self, way: ExecutionPlan) -> float:
         """How long a way will take."""
         groups = self.groups(way.stack)
         if not way.has_processes:
@@ -114,7 +114,7 @@ class Work:
         workers = min(way.workers, len(groups))
         return self.start_seconds + makespan(groups, workers) * (COMPANY if workers > 1 else 1.0)
 
-    def memory(self, way: Way) -> int:
+    def memory(self, way: ExecutionPlan) -> int:
         """How much memory a way will need."""
         largest = max(timing.memory_bytes for timing, _ in self.recipes)
         if way.stack > 1:
@@ -132,7 +132,7 @@ def makespan(durations: Iterable[float], workers: int) -> float:
     return max(free)
 
 
-def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Way]:
+def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[ExecutionPlan]:
     """The ways to consider, the simplest first.
 
     Args:
@@ -144,18 +144,18 @@ def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Way]
     here = [stack] if stack else stack_sizes(work, 1)
     shared = [stack] if stack else stack_sizes(work, workers)
     all_ways = [
-        Way("loop"),
-        *(Way("stacked", 1, size) for size in here),
-        Way("pool", workers),
-        *(Way("pool+stacked", workers, size) for size in shared),
-        Way("ray", workers, stack or 1),
+        ExecutionPlan("loop"),
+        *(ExecutionPlan("stacked", 1, size) for size in here),
+        ExecutionPlan("pool", workers),
+        *(ExecutionPlan("pool+stacked", workers, size) for size in shared),
+        ExecutionPlan("ray", workers, stack or 1),
     ]
     if backend != "auto":
         return [way for way in all_ways if way.backend == backend]
     return [way for way in all_ways if way.backend in ORDER and _is_open(way, work)]
 
 
-def _is_open(way: Way, work: Work) -> bool:
+def _is_open(way: ExecutionPlan, work: Work) -> bool:
     """Whether a way need be considered: whether it is possible and has a point."""
     if "stacked" in way.backend and (way.stack == 1 or not work.stackable):
         return False
@@ -180,7 +180,7 @@ def default_stack(replicas: int, workers: int) -> int:
 
 
 def choose(
-    work: Work, considered: Sequence[Way], available_bytes: int | None, asked: bool = False
+    work: Work, considered: Sequence[ExecutionPlan], available_bytes: int | None, asked: bool = False
 ) -> Prediction:
     """The fastest way that fits into memory, with the sentence that says so.
 
@@ -207,7 +207,9 @@ def choose(
     )
 
 
-def _within_memory(work: Work, considered: Sequence[Way], available: int | None) -> tuple[list[Way], str]:
+def _within_memory(
+    work: Work, considered: Sequence[ExecutionPlan], available: int | None
+) -> tuple[list[ExecutionPlan], str]:
     """The ways that fit into memory, those with fewer workers that do, and what to say about it."""
     if available is None:
         return list(considered), ""
@@ -215,7 +217,7 @@ def _within_memory(work: Work, considered: Sequence[Way], available: int | None)
     for way in considered:
         smaller = way
         while work.memory(smaller) > available and smaller.workers > 1:
-            smaller = Way(way.backend, smaller.workers - 1, way.stack)
+            smaller = ExecutionPlan(way.backend, smaller.workers - 1, way.stack)
         if work.memory(smaller) <= available:
             fitting.append(smaller)
         if smaller != way:
@@ -225,9 +227,11 @@ def _within_memory(work: Work, considered: Sequence[Way], available: int | None)
     return fitting or [considered[0]], shortage
 
 
-def _sentence(work: Work, best: Way, seconds: Mapping[Way, float], asked: bool, shortage: str) -> str:
+def _sentence(
+    work: Work, best: ExecutionPlan, seconds: Mapping[ExecutionPlan, float], asked: bool, shortage: str
+) -> str:
     replicas = f"{work.replicas} replica{'s' if work.replicas > 1 else ''}"
-    takes = f"{replicas} will take about {spoken(seconds[best])}"
+    takes = f"{replicas} will take about {format_duration(seconds[best])}"
     reason = f"as asked: {takes}" if asked else f"because {takes} that way{_others(best, seconds)}"
     notes = [f"{gigabytes(work.memory(best))} of memory"]
     notes += [f"not stacked, since {work.refusal}"] if work.refusal and not asked else []
@@ -235,17 +239,17 @@ def _sentence(work: Work, best: Way, seconds: Mapping[Way, float], asked: bool, 
     return f"fleet: {best}, {'; '.join([reason, *notes])}"
 
 
-def _others(best: Way, seconds: Mapping[Way, float]) -> str:
+def _others(best: ExecutionPlan, seconds: Mapping[ExecutionPlan, float]) -> str:
     """The best of every other backend, as part of the sentence."""
-    rivals: dict[str, tuple[float, Way]] = {}
+    rivals: dict[str, tuple[float, ExecutionPlan]] = {}
     for way, value in seconds.items():
         if way.backend != best.backend and value < rivals.get(way.backend, (math.inf, way))[0]:
             rivals[way.backend] = value, way
-    shown = [f"{spoken(value)} as {way}" for value, way in rivals.values()]
+    shown = [f"{format_duration(value)} as {way}" for value, way in rivals.values()]
     return f", against {' and '.join(shown)}" if shown else ""
 
 
-def spoken(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time as one says it."""
     if seconds < 10:
         return f"{seconds:.1f} s"

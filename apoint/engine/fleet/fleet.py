@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.engine import custom
 from apoint.engine.api import Options
 from apoint.engine.fleet.backend import Backend
 from apoint.engine.fleet.call import Call
-from apoint.engine.fleet.choose import Prediction, Way
+from apoint.engine.fleet.choose import ExecutionPlan, Prediction
 from apoint.engine.fleet.dispatch import Dispatch
 from apoint.engine.fleet.groups import compose, place_of
-from apoint.engine.fleet.here import Here
+from apoint.engine.fleet.in_process import InProcessBackend
 from apoint.engine.fleet.machine import cores
 from apoint.engine.fleet.planner import Planner
 from apoint.engine.fleet.pool import Pool
@@ -71,7 +71,7 @@ class Fleet:
         self._files = tuple(str(custom.locate(str(file), Path.cwd())) for file in files)
         self._say, self._watch, self._said = say, watch, set[str]()
         self._stacker, self._cluster_settings, self._asked_workers = stacker, cluster, workers
-        self._kept = Kept()
+        self._kept = DatasetCache()
         self._planner = Planner(self.options, backend, self.workers, stack)
         self._pool: Pool | None = None
         self._cluster: Backend | None = None
@@ -102,11 +102,11 @@ class Fleet:
             if backend is not None:
                 backend.stop()
 
-    def keeping(self) -> contextlib.AbstractContextManager[Kept]:
+    def use_dataset_cache(self) -> contextlib.AbstractContextManager[DatasetCache]:
         """While it is entered, data that is loaded is what the fleet trains on, so that it is read once."""
-        return keeping(self._kept)
+        return use_dataset_cache(self._kept)
 
-    def settle(self, way: Way, sentence: str) -> None:
+    def settle(self, way: ExecutionPlan, sentence: str) -> None:
         """Train in this way from now on, whatever a later measurement would say.
 
         What was begun in one way then goes on in the same, also after an interruption, to the same bits.
@@ -134,7 +134,7 @@ class Fleet:
         asked = list(tasks)
         unique = list({task.folder(self.options.root): task for task in asked}.values())
         call = Call(self.options.root, self._tell, self._watch, on_end)
-        with keeping(self._kept), listening() as stop:
+        with use_dataset_cache(self._kept), listening() as stop:
             missing, busy = self._look(unique, call)
             call.begin([*missing, *busy])
             if missing or busy:
@@ -170,7 +170,7 @@ class Fleet:
             begin: Whether it will be, so that workers had better start meanwhile.
         """
         unique = list({task.folder(self.options.root): task for task in tasks}.values())
-        with keeping(self._kept):
+        with use_dataset_cache(self._kept):
             recall = Recall(self.options)
             missing = [task for task in unique if self._fresh or not recall.standing(task).ended]
             if missing:
@@ -233,7 +233,7 @@ class Fleet:
 
     # -- how to train --------------------------------------------------------------------------------------
 
-    def _decide(self, unique: list[Task], missing: list[Task]) -> Way:
+    def _decide(self, unique: list[Task], missing: list[Task]) -> ExecutionPlan:
         way, self.sentence = self._planner.decide(unique, missing, self._start_seconds(), self._begin)
         self._tell(self.sentence, once=f"way: {way}")
         return way
@@ -261,10 +261,10 @@ class Fleet:
         self._number += 1
         return Group(self._number, tasks, self.options, place)
 
-    def _backend(self, way: Way) -> Backend:
+    def _backend(self, way: ExecutionPlan) -> Backend:
         if not way.has_processes:
             self.close()
-            return Here(self._kept, self._stacker)
+            return InProcessBackend(self._kept, self._stacker)
         if way.backend == "ray":
             from apoint.engine.fleet.ray import RayBackend
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from apoint.engine import environment
 from apoint.engine.api import Options
-from apoint.engine.fleet.choose import Prediction, Way, choose, default_stack, ways
+from apoint.engine.fleet.choose import ExecutionPlan, Prediction, choose, default_stack, ways
 from apoint.engine.fleet.groups import STACKS, compose, place_of
 from apoint.engine.fleet.machine import available_memory
 from apoint.engine.fleet.probe import MOST_STACKED
@@ -30,7 +30,7 @@ class Planner:
     def __init__(self, options: Options, backend: str, workers: int, stack: int | None) -> None:
         self.options, self.backend, self.workers, self.stack = options, backend, workers, stack
         self.timer = Timer(options)
-        self.settled: tuple[Way, str] | None = None
+        self.settled: tuple[ExecutionPlan, str] | None = None
 
     def decide(
         self,
@@ -38,7 +38,7 @@ class Planner:
         missing: Sequence[Task],
         start: float | None,
         begin: Callable[[int], None] = silent,
-    ) -> tuple[Way, str]:
+    ) -> tuple[ExecutionPlan, str]:
         """The way to train, and the sentence that says so; nothing is measured if the user has said how.
 
         Args:
@@ -51,7 +51,7 @@ class Planner:
             return self.settled
         if self.backend == "auto":
             return self._automatic(tasks, missing, start, begin)
-        way = Way(self.backend, self.workers, self._stack(tasks))
+        way = ExecutionPlan(self.backend, self.workers, self._stack(tasks))
         if way.has_processes:
             refuse_script(missing)
         return way, f"fleet: {way}, as asked"
@@ -62,15 +62,15 @@ class Planner:
         missing: Sequence[Task],
         start: float | None,
         begin: Callable[[int], None],
-    ) -> tuple[Way, str]:
+    ) -> tuple[ExecutionPlan, str]:
         begun = self.stack is None and self._begun_stack(tasks)
         if begun:
-            way = Way("stacked", 1, begun)
+            way = ExecutionPlan("stacked", 1, begun)
             if len(compose(missing, begun)) > 1 and self._workers(missing) > 1:
-                way = Way("pool+stacked", self.workers, begun)
+                way = ExecutionPlan("pool+stacked", self.workers, begun)
             return way, f"fleet: {way}, to resume what was interrupted"
         if len(missing) == 1:
-            return Way("loop"), "fleet: loop, because there is one replica to train"
+            return ExecutionPlan("loop"), "fleet: loop, because there is one replica to train"
         prediction = self.predict(missing, start, begin)
         return prediction.way, prediction.sentence
 
@@ -90,7 +90,7 @@ class Planner:
         may_begin = self.backend == "auto" and workers > 1 and len(missing) > workers
         if may_begin:
             alone = self.timer.work(missing, False, start)
-            fits = alone.memory(Way("pool", workers)) < (available_memory() or 0)
+            fits = alone.memory(ExecutionPlan("pool", workers)) < (available_memory() or 0)
             if fits and self.timer.is_sure_of_workers(alone):
                 begin(workers)
         work = self.timer.work(missing, stacks and len(missing) > 1, start, workers)

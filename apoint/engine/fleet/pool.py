@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from apoint import child
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine import custom, environment
 from apoint.engine.fleet import worker
 from apoint.engine.fleet.backend import GroupLeft, GroupLost, MemberFailed, Report
@@ -66,7 +66,7 @@ class Pool:
     catches_signals = False
 
     def __init__(
-        self, workers: int, kept: Kept, files: tuple[str, ...] = (), stacker: Stacker | None = None
+        self, workers: int, kept: DatasetCache, files: tuple[str, ...] = (), stacker: Stacker | None = None
     ) -> None:
         self.capacity = workers
         self.start_seconds: float | None = None
@@ -164,10 +164,10 @@ class Pool:
         try:
             message = member.connection.recv()
         except (EOFError, OSError):
-            self._bury(member)
+            self._on_worker_exit(member)
             return
         if isinstance(message, worker.Ready):
-            self._welcome(member, message)
+            self._on_worker_ready(member, message)
             return
         if isinstance(message, MemberFailed) and message.failure.retry:
             member.worn = True
@@ -177,7 +177,7 @@ class Pool:
                 self._dismiss(member)
         self._report(message)
 
-    def _welcome(self, member: Member, message: worker.Ready) -> None:
+    def _on_worker_ready(self, member: Member, message: worker.Ready) -> None:
         if message.code != self._code:
             self.interrupt()  # else the fleet would wait for groups that nobody trains
             self.stop()  # else a second call would wait for workers that nobody ever greets
@@ -194,11 +194,11 @@ class Pool:
         member.connection.close()
         _ended(member.process, JOIN_SECONDS)
 
-    def _bury(self, member: Member) -> None:
+    def _on_worker_exit(self, member: Member) -> None:
         """A worker has died: report its group, and start another one if there is work."""
         self._members.remove(member)
         member.connection.close()
-        reason = manner_of_death(_ended(member.process, JOIN_SECONDS))
+        reason = describe_exit(_ended(member.process, JOIN_SECONDS))
         if not member.ready:
             self._failed_starts += 1
             if self._failed_starts >= FAILED_STARTS:
@@ -231,7 +231,7 @@ def registered_by(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(files), tuple(modules)
 
 
-def manner_of_death(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """How a process ended, as the end of a sentence that begins with it."""
     if code is None or code >= 0:
         return f"left with code {code}"

@@ -29,7 +29,7 @@ STACKED = "arithmetic"  # the part of a key that only runs trained in a stack ha
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """How far a task is.
 
     Attributes:
@@ -46,7 +46,7 @@ class Standing:
     stacked: bool = False
 
 
-def is_begun_alone(standing: Standing) -> bool:
+def is_begun_alone(standing: RunState) -> bool:
     """Whether a task has a run that can only go on alone."""
     return standing.state == "begun" and not standing.stacked
 
@@ -84,31 +84,31 @@ class Recall:
             self._data[place] = data.fingerprint
         return self._data[place]
 
-    def standing(self, task: Task) -> Standing:
+    def standing(self, task: Task) -> RunState:
         """How far a task is."""
         folder = task.folder(self.options.root)
         if not is_run_folder(folder):
-            return Standing("new")
+            return RunState("new")
         run = Run(folder)
         state = run.state
         if state == "running" and not _was_left_by_us(run):
-            return Standing("busy")
+            return RunState("busy")
         problems = run.problems() or (["it has no seal"] if state in ("unsealed", "unknown") else [])
         if problems:
-            return Standing("damaged", differences=tuple(problems))
+            return RunState("damaged", differences=tuple(problems))
         before = run.env.get("key")
         if not isinstance(before, dict):
-            return Standing("foreign", differences=("there is no key in its env.json",))
+            return RunState("foreign", differences=("there is no key in its env.json",))
         stacked = STACKED in before
         before = {part: value for part, value in before.items() if part != STACKED}
         differing = environment.differences(before, self.key(task))
         if differing:
-            return Standing("foreign", differences=tuple(differing))
+            return RunState("foreign", differences=tuple(differing))
         if state not in EVIDENCE:
-            return Standing("begun", stacked=stacked)
-        return Standing("ended", ended_by_record(task, run, cached=True), stacked=stacked)
+            return RunState("begun", stacked=stacked)
+        return RunState("ended", ended_by_record(task, run, cached=True), stacked=stacked)
 
-    def set_aside(self, task: Task, before: Standing) -> None:
+    def set_aside(self, task: Task, before: RunState) -> None:
         """Rename the folder of a task, so that it can be trained again; nothing is lost.
 
         The folder's lock is held meanwhile, so that nobody can be training in it; and if it does not stand as

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from apoint.data import Data, Source
-from apoint.data.loading import Handling, Kept, seed_matters, tensors_of
+from apoint.data.loading import DatasetCache, Handling, seed_matters, tensors_of
 
 _SHARED = "/dev/shm"
 
 
 @dataclass
-class Gift:
-    """Sources and data for a worker, by their places in `Kept`; their tensors lie in shared memory."""
+class SharedDatasets:
+    """Sources and data for a worker, by their places in `DatasetCache`, with tensors in shared memory."""
 
     sources: dict[str, Source] = field(default_factory=dict)
     divided: dict[str, Data] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Gift:
     def places(self) -> set[str]:
         return {*self.sources, *self.divided}
 
-    def unpack(self, kept: Kept) -> None:
+    def unpack(self, kept: DatasetCache) -> None:
         """Put everything where `load` will find it."""
         for place, source in self.sources.items():
             kept.keep(kept.sources, place, source)
@@ -37,7 +37,7 @@ class Gift:
             kept.keep(kept.divided, place, data)
 
 
-def wrap(kept: Kept, known: Collection[str]) -> Gift:
+def wrap(kept: DatasetCache, known: Collection[str]) -> SharedDatasets:
     """What a worker does not know yet of the data held here, brought into shared memory.
 
     Data that the seed has a part in stays: a worker needs other seeds than this process. Where there is no
@@ -52,13 +52,13 @@ def wrap(kept: Kept, known: Collection[str]) -> Gift:
     held: list[Source | Data] = [*sources.values(), *divided.values()]
     tensors = [tensor for value in held for tensor in tensors_of(value)]
     if not _fits(tensors):
-        return Gift()
+        return SharedDatasets()
     for tensor in tensors:
         tensor.share_memory_()  # type: ignore[no-untyped-call]
-    return Gift(sources, divided)
+    return SharedDatasets(sources, divided)
 
 
-def _is_for_every_seed(kept: Kept, place: str) -> bool:
+def _is_for_every_seed(kept: DatasetCache, place: str) -> bool:
     identity, _, handling = json.loads(place)
     source = kept.sources.get(identity)
     return source is not None and not seed_matters(source, Handling(**handling))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.engine.api import Session
 from apoint.engine.failures import Failure, failure_of
 from apoint.engine.fleet.backend import (
@@ -42,7 +42,7 @@ class _BusyError(Exception):
     """A member's run folder is being written by another process."""
 
 
-def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | None = None) -> None:
+def train_group(group: Group, report: Report, kept: DatasetCache, stacker: Stacker | None = None) -> None:
     """Train a group to its end; every way in which that can go is reported.
 
     Args:
@@ -55,7 +55,7 @@ def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | Non
     ending: Event = GroupEnded(group.number)
     work = _Work(group, report, kept, stacker)
     try:
-        with keeping(kept):
+        with use_dataset_cache(kept):
             work.run()
     except TrainingInterruptedError as interruption:
         ending = GroupLeft(group.number, interruption.signal_number)
@@ -69,7 +69,7 @@ def train_group(group: Group, report: Report, kept: Kept, stacker: Stacker | Non
 
 
 class _Work:
-    def __init__(self, group: Group, report: Report, kept: Kept, stacker: Stacker | None) -> None:
+    def __init__(self, group: Group, report: Report, kept: DatasetCache, stacker: Stacker | None) -> None:
         self.group, self.report, self.kept, self.stacker = group, report, kept, stacker
         self._stepped_at = 0.0
         self._told: set[int] = set()

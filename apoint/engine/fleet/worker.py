@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from apoint.child import Inbox
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine import custom, environment
 from apoint.engine.fleet.backend import GroupBusy, GroupEnded, GroupLeft, GroupRefused
-from apoint.engine.fleet.sharing import Gift
+from apoint.engine.fleet.sharing import SharedDatasets
 from apoint.engine.fleet.task import Group
 from apoint.engine.fleet.work import Stacker, as_reason, train_group
 
@@ -44,7 +44,7 @@ class Job:
     folder: str
     files: tuple[str, ...]
     modules: tuple[str, ...]
-    gift: Gift
+    gift: SharedDatasets
     stacker: Stacker | None = None
     allow_code: bool = False
 
@@ -52,7 +52,7 @@ class Job:
 def main(connection: Connection, inbox: Inbox) -> None:
     """Train what comes in, until the process ends with its pipe."""
     torch.set_num_threads(1)
-    kept = Kept()
+    kept = DatasetCache()
 
     def tell(message: Any) -> None:
         try:
@@ -73,7 +73,7 @@ def main(connection: Connection, inbox: Inbox) -> None:
         inbox.done += 1
 
 
-def _prepare(job: Job, kept: Kept) -> None:
+def _prepare(job: Job, kept: DatasetCache) -> None:
     os.chdir(job.folder)
     job.gift.unpack(kept)
     for file in job.files:

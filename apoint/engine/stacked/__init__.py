@@ -1,10 +1,10 @@
 """Replicas stacked in one computation: parameters with an axis of replicas in front.
 
-    likeness.py     whether replicas can share a stack
+    stackability.py whether replicas can share a stack
     rehearsal.py    whether their model's code can be run for all at once, and gives the same
     stack.py        the stack: parameters, buffers, optimizer memory, data and draws of all replicas
     step.py         one training step; passes.py: its forward and backward pass
-    tape.py         a pass run again without its Python; made by recording.py, shortening.py, placing.py
+    tape.py         a pass run again without its Python; made by recording.py, simplification.py, placing.py
     measure.py      one evaluation
     trainer.py      the loop and its checkpoints; seat.py: one replica's record
     session.py      the way in: several sessions, trained as one

@@ -91,7 +91,7 @@ class StackedParameters:
         for mine, kept in zip(self.gradients, gradients, strict=True):
             mine.copy_(kept)
 
-    def culprit(self, row: int) -> str | None:
+    def first_nonfinite(self, row: int) -> str | None:
         """The first parameter of a replica whose gradient is not finite."""
         for slot, view in zip(self.slots, self.gradient_views, strict=True):
             if not torch.isfinite(view[row]).all():

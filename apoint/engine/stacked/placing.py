@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from apoint.engine.stacked.recording import Instruction, Recorder, Slot
-from apoint.engine.stacked.shortening import Shortened, seen
+from apoint.engine.stacked.simplification import Simplified, seen
 
 _aten = torch.ops.aten
 # Operations that can write their result where one likes, without making it elsewhere first, as many do that
@@ -58,7 +58,7 @@ class Placed:
         constants: The values of slots that always have the same memory, among them all that has a place.
     """
 
-    def __init__(self, recorder: Recorder, shortened: Shortened, targets: Mapping[Slot, Tensor]) -> None:
+    def __init__(self, recorder: Recorder, shortened: Simplified, targets: Mapping[Slot, Tensor]) -> None:
         self.constants = dict(shortened.constants)
         self.instructions: list[Instruction] = []
         self._recorder = recorder
@@ -138,7 +138,7 @@ class Placed:
             self._free.setdefault((buffer.dtype, buffer.numel()), []).append(buffer)
 
 
-def _last_places(recorder: Recorder, shortened: Shortened) -> dict[int, float]:
+def _last_places(recorder: Recorder, shortened: Simplified) -> dict[int, float]:
     """Where each piece of memory is used last; never, if there is a result in it."""
     last: dict[int, float] = {}
     for place, one in enumerate(shortened.instructions):

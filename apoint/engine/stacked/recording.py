@@ -80,7 +80,7 @@ class Instruction:
         return torch.Tag.pointwise in tags and schema is not None and not schema.is_mutable
 
     @property
-    def is_made_of_nothing(self) -> bool:
+    def is_constant_factory(self) -> bool:
         """Whether its result depends on no values, only on shapes."""
         return self.name in _MADE_OF_NOTHING
 

@@ -70,7 +70,7 @@ class _Member:
         if session.options.fresh:
             session._set_aside()
         writer = contexts.enter_context(session._open(self.key, self.replica.notes))
-        return Seat(self.replica, writer, session.cadence, session._aloud(writer))
+        return Seat(self.replica, writer, session.cadence, session._say_and_log(writer))
 
 
 def stack_session(

@@ -15,12 +15,12 @@ from apoint.engine.replica import Replica
 from apoint.engine.stacked.batches import StackedStream
 from apoint.engine.stacked.draws import Draws
 from apoint.engine.stacked.lifting import check_available
-from apoint.engine.stacked.likeness import check_alike
 from apoint.engine.stacked.model import StackedModel, knobs_of
 from apoint.engine.stacked.optimizer import StackedOptimizer
 from apoint.engine.stacked.parameters import Parts, StackedParameters, chosen
 from apoint.engine.stacked.passes import Passes
 from apoint.engine.stacked.rehearsal import rehearse
+from apoint.engine.stacked.stackability import check_alike
 from apoint.errors import StorageError
 
 
@@ -79,7 +79,7 @@ class Stack:
     def num_replicas(self) -> int:
         return len(self.replicas)
 
-    def turn_knobs(self, progress: float) -> None:
+    def apply_schedules(self, progress: float) -> None:
         """Set the rates of the template's modules that are on a schedule."""
         for module, rate in self.knobs:
             module.rate = rate(progress)

@@ -35,7 +35,7 @@ class Stepped:
 def stacked_step(stack: Stack, step: int) -> Stepped:
     """Make update number `step`, counted from 0, of all replicas; see `training_step`."""
     progress = step / stack.replicas[0].horizon.total_steps
-    stack.turn_knobs(progress)
+    stack.apply_schedules(progress)
     index_RB = stack.stream.indices(step)
     losses = _accumulate(stack, index_RB, step, progress)
     with torch.no_grad():
@@ -78,10 +78,10 @@ def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dic
     for row, loss in enumerate(losses):
         if math.isfinite(loss) and all(math.isfinite(of_part[row]) for of_part in sums):
             continue
-        culprit = stack.parameters.culprit(row)
-        if math.isfinite(loss) and culprit is None:
+        first_nonfinite = stack.parameters.first_nonfinite(row)
+        if math.isfinite(loss) and first_nonfinite is None:
             continue  # finite values whose sum overflows
-        tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {culprit}"
+        tensor = "the loss" if not math.isfinite(loss) else f"the gradient of {first_nonfinite}"
         failures[row] = NonFiniteError(step, tensor, loss, index_RB[row])
     return failures
 

@@ -2,7 +2,7 @@
 
 A pass through a small model is mostly Python: modules that call modules, `vmap`, autograd's bookkeeping. The
 operations that come of it are the same at every step, so they are recorded once, below all of that
-(`recording.py`), what need not be done again is left out (`shortening.py`), results get fixed places
+(`recording.py`), what need not be done again is left out (`simplification.py`), results get fixed places
 (`placing.py`), and the rest is run one after the other. The kernels, their order and so the bits are the
 same.
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from apoint.engine.stacked.placing import Placed
 from apoint.engine.stacked.recording import Instruction, Recorder, Slot
-from apoint.engine.stacked.shortening import Shortened, value_of
+from apoint.engine.stacked.simplification import Simplified, value_of
 
 _BOUND_TO_TENSORS = {("view", "default"), ("expand", "default")}
 _BOUND = {
@@ -52,7 +52,7 @@ class Tape:
     ) -> None:
         slots = [None if result is None else recorder.slot_of(result) for result in results]
         assert all((slot is None) == (result is None) for slot, result in zip(slots, results, strict=True))
-        shortened = Shortened(recorder, [slot for slot in slots if slot is not None])
+        shortened = Simplified(recorder, [slot for slot in slots if slot is not None])
         self.results = [None if slot is None else shortened.origin(slot) for slot in slots]
         into = _single_targets(self.results, results, targets or [None] * len(results))
         placed = Placed(recorder, shortened, into)

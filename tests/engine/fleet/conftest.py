@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine import Options
 from apoint.engine.fleet import Ended, Fleet, Task
 from apoint.engine.fleet.pool import Pool
@@ -18,7 +18,7 @@ class Crew:
     """One pool of two processes for many tests: starting them costs more than what they train here."""
 
     def __init__(self) -> None:
-        self.kept = Kept()
+        self.kept = DatasetCache()
         self.pool = Pool(2, self.kept)
 
     def at(

@@ -163,7 +163,7 @@ def test_workers_of_long_work_start_while_it_is_measured(
         assert len(fleet.processes) == 2
         fleet.train(tasks)
         assert ("pool" in fleet.sentence.split("because")[0]) == bool(fleet.processes)
-        fleet.settle(choosing.Way("loop"), "fleet: loop")
+        fleet.settle(choosing.ExecutionPlan("loop"), "fleet: loop")
         fleet.train(tasks_of(TINY, range(4, 6)))
         assert fleet.processes == [], "those that are not needed are sent away"
 

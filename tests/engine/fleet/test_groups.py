@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apoint.engine.fleet import choose as choosing
-from apoint.engine.fleet.choose import Way, Work, choose, makespan, ways
+from apoint.engine.fleet.choose import ExecutionPlan, Work, choose, makespan, ways
 from apoint.engine.fleet.groups import compose, even_sizes, place_of
 from apoint.engine.fleet.probe import Timing
 from apoint.engine.fleet.tally import Tally
@@ -90,7 +90,7 @@ def fastest(work: Work, workers: int = 2, memory: int | None = None) -> Any:
 def test_the_fastest_way_is_chosen_and_the_numbers_are_said() -> None:
     slow = Work([(timing(), 12)])
     chosen = fastest(slow)
-    assert chosen.way == Way("pool", 2)
+    assert chosen.way == ExecutionPlan("pool", 2)
     assert chosen.seconds == pytest.approx(choosing.START_SECONDS + 6 * 11.1 * choosing.COMPANY)
     assert chosen.per_backend == {"loop": pytest.approx(12 * 11.1), "pool of 2": chosen.seconds}
     assert chosen.sentence.startswith(
@@ -102,13 +102,16 @@ def test_the_fastest_way_is_chosen_and_the_numbers_are_said() -> None:
     )
     assert fastest(Work([(timing(total_steps=5, evaluations=1), 40)], start_seconds=0.0)).backend == "pool"
     quick = Work([(timing(stacked={8: 0.012, 32: 0.02}), 32)])
-    assert fastest(quick).way in (Way("stacked", 1, 32), Way("pool+stacked", 2, 16))
-    assert fastest(quick, workers=1).way == Way("stacked", 1, 32)
+    assert fastest(quick).way in (ExecutionPlan("stacked", 1, 32), ExecutionPlan("pool+stacked", 2, 16))
+    assert fastest(quick, workers=1).way == ExecutionPlan("stacked", 1, 32)
 
 
 def test_what_is_less_simple_has_to_be_faster_by_more_than_a_measurement_errs() -> None:
     work = Work([(timing(stacked={2: 0.0192, 4: 0.0380}, building_seconds=0.0, evaluations=0), 4)])
-    seconds = {way: work.seconds(way) for way in (Way("loop"), Way("stacked", 1, 2), Way("stacked", 1, 4))}
+    seconds = {
+        way: work.seconds(way)
+        for way in (ExecutionPlan("loop"), ExecutionPlan("stacked", 1, 2), ExecutionPlan("stacked", 1, 4))
+    }
     assert list(seconds.values()) == pytest.approx([40.0, 38.4, 38.0])
     assert choose(work, list(seconds)[:2], None).backend == "loop", "4 % are not enough"
     assert choose(work, list(seconds)[1:], None).stack == 2, "nor is 1 % for a larger stack"
@@ -132,12 +135,14 @@ def test_each_way_can_win() -> None:
 def test_memory_takes_workers_away() -> None:
     work = Work([(timing(memory_bytes=10**9), 16)])
     chosen = fastest(work, workers=8, memory=4 * 10**9)
-    assert chosen.way == Way("pool", 3)
+    assert chosen.way == ExecutionPlan("pool", 3)
     assert chosen.memory_bytes <= 4 * 10**9
     assert "pool of 8 would need 9.9 GB of the 4.0 GB there are" in chosen.sentence
     assert fastest(work, workers=8, memory=10**8).backend == "loop", "one has to be tried"
     few = Work([(timing(memory_bytes=10**9), 2)])
-    assert few.memory(Way("pool", 8)) == few.memory(Way("pool", 2)), "there are no more workers than work"
+    assert few.memory(ExecutionPlan("pool", 8)) == few.memory(ExecutionPlan("pool", 2)), (
+        "there are no more workers than work"
+    )
 
 
 def test_a_replica_without_companions_need_not_be_stackable() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from apoint.data import core, load
-from apoint.data.loading import Kept, Origin, keeping
+from apoint.data.loading import DatasetCache, Origin, use_dataset_cache
 from apoint.engine import Options
 from apoint.engine.fleet import Fleet
 from apoint.engine.fleet.sharing import wrap
@@ -40,9 +40,9 @@ def same(one: core.Data, two: core.Data) -> bool:
 
 @pytest.mark.parametrize(("spec", "handling"), SPECS, ids=str)
 def test_kept_data_is_the_data(spec: Any, handling: dict[str, Any]) -> None:
-    kept = Kept()
+    kept = DatasetCache()
     for seed in (0, 1, 0, 7):
-        with keeping(kept):
+        with use_dataset_cache(kept):
             held = load(spec, seed=seed, **handling)
         assert same(held, load(spec, seed=seed, **handling))
         assert not kept.changed
@@ -51,8 +51,8 @@ def test_kept_data_is_the_data(spec: Any, handling: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("spec", "handling"), SPECS, ids=str)
 def test_whether_the_seed_matters(spec: Any, handling: dict[str, Any]) -> None:
-    kept = Kept()
-    with keeping(kept):
+    kept = DatasetCache()
+    with use_dataset_cache(kept):
         prints = {load(spec, seed=seed, **handling).fingerprint for seed in range(4)}
     assert len(kept.divided) == len(prints)
 
@@ -66,7 +66,7 @@ def test_it_is_read_once_and_only_inside(monkeypatch: pytest.MonkeyPatch) -> Non
         return real(self)
 
     monkeypatch.setattr(Origin, "read", counted)
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         for seed in range(5):
             load("digits", seed=seed)
     assert read == ["digits"]
@@ -82,7 +82,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
     spec = {"name": "npz", "path": str(file)}
     settings = {name: value[1] for name, value in registry("dataset")["npz"].setting_parameters.items()}
     spec |= {name: key for name, key in (("inputs", "x"), ("targets", "y")) if name in settings}
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         first = load(spec).fingerprint
         assert load(spec).fingerprint == first
         np.savez(file, x=inputs + 1, y=np.arange(40) % 2)
@@ -100,21 +100,21 @@ def test_a_dataset_of_the_users_is_made_each_time() -> None:
             source: core.Source = registry("dataset").build("moons")
             return source
 
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         load("counted-moons")
         load("counted-moons")
     assert len(made) == 2
 
 
 def test_the_notes_of_one_are_not_the_notes_of_another() -> None:
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         load("digits").notes.append("mine")
         assert "mine" not in load("digits").notes
 
 
 def test_a_change_is_noticed() -> None:
-    kept = Kept()
-    with keeping(kept):
+    kept = DatasetCache()
+    with use_dataset_cache(kept):
         data = load("digits")
         assert not kept.changed
         data.test.inputs[3:5].add_(1)
@@ -145,8 +145,8 @@ def test_a_model_that_writes_into_its_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_gets_and_what_it_knows() -> None:
-    kept = Kept()
-    with keeping(kept):
+    kept = DatasetCache()
+    with use_dataset_cache(kept):
         load("mnist-1d")
         load("digits", seed=4)
     gift = wrap(kept, ())
@@ -156,16 +156,16 @@ def test_what_a_worker_gets_and_what_it_knows() -> None:
     assert data.train.inputs.is_shared()
     assert kept.divided[next(iter(gift.divided))] is data
     assert not wrap(kept, gift.places)
-    other = Kept()
+    other = DatasetCache()
     gift.unpack(other)
-    with keeping(other):
+    with use_dataset_cache(other):
         assert load("mnist-1d").train.inputs.data_ptr() == data.train.inputs.data_ptr()
     assert not kept.changed
 
 
 def test_where_shared_memory_is_short_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept()
-    with keeping(kept):
+    kept = DatasetCache()
+    with use_dataset_cache(kept):
         load("moons")
 
     class Full:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine import Options
 from apoint.engine.fleet import Ended, Fleet, FleetMoment, Task
-from apoint.engine.fleet.pool import Member, Pool, manner_of_death
+from apoint.engine.fleet.pool import Member, Pool, describe_exit
 from apoint.engine.fleet.worker import Ready
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import ApointError, FaultError, TrainingError, UsageError
@@ -217,7 +217,7 @@ def test_an_exception_in_the_users_code_is_an_error_and_no_evidence(crew: Crew, 
     ],
 )
 def test_how_a_process_ended_in_words(code: int, words: str) -> None:
-    assert manner_of_death(code) == words
+    assert describe_exit(code) == words
 
 
 class Ghost:
@@ -230,22 +230,22 @@ class Ghost:
 
 
 def test_workers_that_never_start_are_no_endless_loop() -> None:
-    pool = Pool(2, Kept())
+    pool = Pool(2, DatasetCache())
     for attempt in range(5):
         member = Member(Ghost(), Ghost())  # type: ignore[arg-type]
         pool._members.append(member)
         if attempt < 4:
-            pool._bury(member)
+            pool._on_worker_exit(member)
             continue
         with pytest.raises(
             ApointError, match="no worker process could be started: the last one was ended by"
         ):
-            pool._bury(member)
+            pool._on_worker_exit(member)
 
 
 def test_workers_with_other_code_are_not_used() -> None:
     with pytest.raises(UsageError, match="code has changed since this process began"):
-        Pool(2, Kept())._welcome(Member(Ghost(), Ghost()), Ready("another"))  # type: ignore[arg-type]
+        Pool(2, DatasetCache())._on_worker_ready(Member(Ghost(), Ghost()), Ready("another"))  # type: ignore[arg-type]
 
 
 PARENT = """

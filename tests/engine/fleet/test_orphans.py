@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine.fleet.pool import Pool
 from tests.engine.harness import CONTEXT
 
@@ -78,7 +78,7 @@ def end(mark: str) -> None:
 def hold_a_pool(mark: str, in_thread: bool = False) -> None:
     """Start two workers, from the main thread or another one, and wait to be killed."""
     os.environ[MARK] = mark
-    pool = Pool(2, Kept())
+    pool = Pool(2, DatasetCache())
     if in_thread:
         thread = threading.Thread(target=pool.begin)
         thread.start()

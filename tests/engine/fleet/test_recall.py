@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import apoint
-from apoint.data.loading import Kept, keeping
+from apoint.data.loading import DatasetCache, use_dataset_cache
 from apoint.engine import Options, custom
 from apoint.engine.fleet import Fleet, FleetMoment, Task, dispatch
 from apoint.engine.fleet.recall import Recall
@@ -77,7 +77,7 @@ def test_hundreds_are_looked_up_with_a_few_files_each_and_no_model(
     (ended,) = loop(tmp_path).train([task])
     tasks = [Task(task.recipe, task.document, seed) for seed in range(300)]
     recall = Recall(Options(runs_root=tmp_path, threads=1))
-    with keeping(Kept()):
+    with use_dataset_cache(DatasetCache()):
         for each in tasks[1:]:  # made by hand: as many folders as a long comparison leaves
             folder = each.folder(tmp_path)
             folder.mkdir()

@@ -39,7 +39,7 @@ def walk(
             for now in range(step, stop):
                 training_step(replica, now)
             step = stop
-            replica.timeline.turn_knobs(step / replica.horizon.total_steps)
+            replica.timeline.apply_schedules(step / replica.horizon.total_steps)
             found[share] = look(replica, step)
             replica.model.train()
     return found
@@ -71,6 +71,6 @@ def rates(recipe: Mapping[str, Any], knob: str = "dropout") -> list[float]:
     module = next(one for one in replica.model.modules() if getattr(one, "knob", None) == knob)
     found = []
     for step in range(replica.horizon.total_steps):
-        replica.timeline.turn_knobs(step / replica.horizon.total_steps)
+        replica.timeline.apply_schedules(step / replica.horizon.total_steps)
         found.append(float(module.rate))  # type: ignore[arg-type]
     return found

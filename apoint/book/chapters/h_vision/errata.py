@@ -10,7 +10,7 @@ from apoint.book.claim import cited_erratum, erratum
 from apoint.book.evidence import Evidence, same
 from apoint.book.running import Running
 from apoint.models.convnext import LAYER_NORM
-from apoint.models.road import resnet_to_convnext
+from apoint.models.resnet_to_convnext import resnet_to_convnext
 
 cited_erratum(
     "H1.1",

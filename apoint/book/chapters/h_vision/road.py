@@ -10,7 +10,7 @@ from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
 from apoint.models.counting import Part, count
 from apoint.models.creation import create
-from apoint.models.road import Step, steps
+from apoint.models.resnet_to_convnext import Step, steps
 
 MISPRINTED = "layer norm"
 """The paper's table gives 4.46 for it, its own row before and ours 4.15: norms multiply no matrices."""

@@ -9,7 +9,7 @@ from apoint.book.claim import claim
 from apoint.book.evidence import Evidence, ruled
 from apoint.book.picture import Panel, Picture, Series
 from apoint.book.running import Running
-from apoint.models.road import Step, steps
+from apoint.models.resnet_to_convnext import Step, steps
 from apoint.verdict import Verdict
 
 EXPECTED = {"depthwise convolution": "worse", "more channels": "better"}

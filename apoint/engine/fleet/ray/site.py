@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine import custom, environment
 from apoint.engine.api import set_aside
 from apoint.engine.fleet.backend import Event, GroupLeft, GroupRefused, MemberEnded, Said, Stepped
@@ -33,7 +33,7 @@ from apoint.store import Run
 from apoint.store.layout import is_run_folder
 from apoint.store.status import is_alive
 
-_KEPT = Kept()  # the data that a worker process of the cluster holds
+_KEPT = DatasetCache()  # the data that a worker process of the cluster holds
 _THREAD = ThreadPoolExecutor(1)
 
 

@@ -6,16 +6,16 @@
     normalisation.py   batch and group norm: the channels of all replicas side by side
     reduction.py       means
     lookup.py          embeddings, attention
-    chance.py          everything random: each replica draws from its own generator
+    randomness.py      everything random: each replica draws from its own generator
 
 All others are left to the rules of `vmap`.
 """
 
-from apoint.engine.stacked.functions.chance import dropout
 from apoint.engine.stacked.functions.convolution import beside
 from apoint.engine.stacked.functions.linear import linear
 from apoint.engine.stacked.functions.lookup import attention, embedding
 from apoint.engine.stacked.functions.normalisation import batch_norm, group_norm
+from apoint.engine.stacked.functions.randomness import dropout
 from apoint.engine.stacked.functions.reduction import mean
 from apoint.engine.stacked.functions.table import TABLE, Interception, Scene
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from apoint.engine.stacked.functions.chance import each_replica
+from apoint.engine.stacked.functions.randomness import each_replica
 from apoint.engine.stacked.functions.table import Scene, stacked_form
 from apoint.engine.stacked.lifting import axis_of, outside
 from apoint.nn.attention import elementary_attention

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from apoint.probes import aside
+from apoint.probes import preserve_state
 from tests.probes.state import same_state, state_of
 from tests.probes.zoo import MAKERS, case
 
@@ -34,7 +34,7 @@ class Forgetful(nn.Module):
 def test_a_model_is_left_as_it_was(name: str) -> None:
     made = case(name)
     before = state_of(made.model)
-    with aside(made.model, 7, mode=False, weights=True):
+    with preserve_state(made.model, 7, mode=False, weights=True):
         assert not made.model.training
         for parameter in made.model.parameters():
             assert parameter.grad is None
@@ -71,14 +71,14 @@ def test_the_test_would_see_a_trace() -> None:
 def test_running_statistics_come_back() -> None:
     for gradients in (True, False):
         model = nn.BatchNorm1d(3).train()
-        with aside(model), torch.set_grad_enabled(gradients):
+        with preserve_state(model), torch.set_grad_enabled(gradients):
             model(torch.randn(8, 3) + 5)
         assert torch.equal(model.running_mean, torch.zeros(3))  # type: ignore[arg-type]
 
 
 def test_attributes_come_back() -> None:
     model = Forgetful()
-    with aside(model):
+    with preserve_state(model):
         model(torch.ones(1, 3))
     assert (model.calls, model.last) == (0, None)
     assert not hasattr(model, "extra")
@@ -90,7 +90,7 @@ def test_gradients_come_back_even_after_an_error() -> None:
     gradient = model.weight.grad
 
     def spoil() -> None:
-        with aside(model):
+        with preserve_state(model):
             model.weight.grad = torch.ones(1, 2)
             raise ZeroDivisionError
 
@@ -104,7 +104,7 @@ def test_draws_inside_begin_at_the_seed() -> None:
     drawn = []
     for seed in (3, 3, 4):
         torch.rand(5)
-        with aside(model, seed):
+        with preserve_state(model, seed):
             drawn.append(model(torch.ones(50)))
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
@@ -114,7 +114,7 @@ def test_a_graph_that_is_still_needed_survives() -> None:
     """Running statistics in eval mode are part of the graph; writing to them would break going back."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval()
     loss = model(torch.ones(2, 3)).sum()
-    with aside(model):
+    with preserve_state(model):
         model(torch.ones(5, 3)).sum().backward()
     loss.backward()
 
@@ -123,7 +123,7 @@ def test_attention_has_second_derivatives() -> None:
     made = case("encoder-layer", double=True)
     x, y = made.batch
     assert made.loss is not None
-    with aside(made.model):
+    with preserve_state(made.model):
         parameters = list(made.model.parameters())
         first = torch.autograd.grad(made.loss(made.model(x), y), parameters, create_graph=True)
         total = torch.stack([gradient.square().sum() for gradient in first]).sum()
@@ -133,7 +133,7 @@ def test_attention_has_second_derivatives() -> None:
 
 def test_gradients_can_be_taken_where_they_were_off() -> None:
     model = nn.Linear(2, 1)
-    with torch.no_grad(), aside(model):
+    with torch.no_grad(), preserve_state(model):
         assert model(torch.ones(1, 2)).requires_grad
-    with torch.inference_mode(), aside(model):
+    with torch.inference_mode(), preserve_state(model):
         assert model(torch.ones(1, 2)).requires_grad

@@ -197,9 +197,9 @@ def resnet_to_convnext(
     """A residual network anywhere on the road from ResNet to ConvNeXt, one setting for each step.
 
     As it is it is ResNet-50. The settings from `stage_ratio` to `layer_scale` are the paper's steps in their
-    order, and `apoint.models.road.steps()` gives them with its accuracies; each may also be taken alone. As
-    built, all weights are drawn by He's normal law over fan-out, so that a step changes the structure and
-    nothing else; ConvNeXt's own law is a deviation of 0.02.
+    order, and `apoint.models.resnet_to_convnext.steps()` gives them with its accuracies; each may also be
+    taken alone. As built, all weights are drawn by He's normal law over fan-out, so that a step changes the
+    structure and nothing else; ConvNeXt's own law is a standard deviation of 0.02.
 
     Args:
         depths: The number of blocks of each stage, of ResNet.

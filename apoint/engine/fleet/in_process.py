@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from apoint.data.loading import Kept
+from apoint.data.loading import DatasetCache
 from apoint.engine.fleet.backend import GroupLeft, Report
 from apoint.engine.fleet.task import Group, silent
 from apoint.engine.fleet.work import Stacker, train_group
 
 
-class Here:
+class InProcessBackend:
     """Trains groups in this process.
 
     Args:
@@ -25,7 +25,7 @@ class Here:
     capacity = 1
     catches_signals = True
 
-    def __init__(self, kept: Kept, stacker: Stacker | None = None) -> None:
+    def __init__(self, kept: DatasetCache, stacker: Stacker | None = None) -> None:
         self._kept, self._stacker = kept, stacker
         self._report: Report = silent
         self._groups: deque[Group] = deque()

@@ -10,7 +10,7 @@ from torch import Tensor
 from apoint.engine.stacked.recording import Instruction, Operand, Recorder, Slot
 
 
-class Shortened:
+class Simplified:
     """A recording without what need not be done each time.
 
     Views of constants, such as a transposed weight, are taken once. A detached tensor is the tensor itself
@@ -57,7 +57,7 @@ class Shortened:
             return False
         if one.is_view:
             return self._is_known_view(one, one.results)
-        depends_on_nothing = one.is_made_of_nothing or (one.is_pure and self._fixed.issuperset(one.read))
+        depends_on_nothing = one.is_constant_factory or (one.is_pure and self._fixed.issuperset(one.read))
         if depends_on_nothing and self._recorder.piece(one.results) not in self._changed:
             self.constants[one.results] = self._recorder.met[one.results].detach()
             self._fixed.add(one.results)
@@ -117,7 +117,7 @@ def _without_unused(instructions: Sequence[Instruction], wanted: set[Slot]) -> l
     """The instructions without those that have no effect but results which nobody uses."""
     used, kept = set(wanted), list[Instruction]()
     for one in reversed(instructions):
-        if (one.is_view or one.is_pure or one.is_made_of_nothing) and used.isdisjoint(one.written):
+        if (one.is_view or one.is_pure or one.is_constant_factory) and used.isdisjoint(one.written):
             continue
         used.update(one.read)
         kept.append(one)

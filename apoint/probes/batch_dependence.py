@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from apoint.probes.aside import aside
 from apoint.probes.batch import Batch
 from apoint.probes.example_rules import Recorder, Use
+from apoint.probes.preserving import preserve_state
 from apoint.probes.subject import ModelFailedError, Subject, predictions_of
 
 
@@ -50,7 +50,7 @@ _SMALL = {1: ([0, 0], [0, 0]), 2: ([0, 1, 1], [0, 0, 1]), 3: ([0, 1, 2, 1], [0, 
 
 
 def look(subject: Subject, seed: int = 0) -> Look:
-    """Try a few examples. To be called inside `aside`.
+    """Try a few examples. To be called inside `preserve_state`.
 
     The first example is put into two small batches of the same size, with the same random draws and other
     companions, and must come out the same. Batch norm in train mode fails it, and in eval mode passes.
@@ -58,7 +58,7 @@ def look(subject: Subject, seed: int = 0) -> Look:
     try:
         return _look_at_few(subject, seed)
     except ModelFailedError:
-        with aside(subject.model, seed), torch.no_grad():  # if this fails as well, it is the model
+        with preserve_state(subject.model, seed), torch.no_grad():  # if this fails as well, it is the model
             whole = predictions_of(subject.raw_outputs())
         return Look(whole, subject.batch.size, depends=True, splits=False)
 
@@ -66,14 +66,14 @@ def look(subject: Subject, seed: int = 0) -> Look:
 def _look_at_few(subject: Subject, seed: int) -> Look:
     batch = subject.batch
     first, second = _SMALL.get(batch.size, ([0, 1, 2], [0, 1, 3]))
-    with aside(subject.model, seed):
+    with preserve_state(subject.model, seed):
         with Recorder(subject.parameters) as recorder:
             few = predictions_of(subject.raw_outputs(batch.select(first)))
         aligned = frozenset(_aligned(few, recorder.uses, len(first)))
     few = None if few is None else few.detach()
     if batch.size == 1:  # alone, it is the whole batch
         return Look(few, len(first), depends=False, aligned=aligned)
-    with aside(subject.model, seed), torch.no_grad():
+    with preserve_state(subject.model, seed), torch.no_grad():
         other = predictions_of(subject.raw_outputs(batch.select(second)))
     if few is None or other is None:
         depends = _loss_couples(subject, seed)
@@ -129,7 +129,7 @@ def _loss_couples(subject: Subject, seed: int) -> bool:
     """
     losses = []
     for first, second in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        with aside(subject.model, seed), torch.no_grad():
+        with preserve_state(subject.model, seed), torch.no_grad():
             losses.append(subject.loss(subject.batch.select([first, second])))
     return not _agree(losses[0] + losses[3], losses[1] + losses[2])
 
@@ -149,7 +149,7 @@ def is_mean_of_examples(subject: Subject, seed: int = 0) -> bool:
     It is not for contrastive losses, for class weights, or where padding is left out of a mean.
     """
     batch = subject.batch
-    with aside(subject.model, seed), torch.no_grad():
+    with preserve_state(subject.model, seed), torch.no_grad():
         raw = subject.raw_outputs(batch)
         if isinstance(raw, Tensor) and raw.dim() > 0 and len(raw) == batch.size:
             whole, rows = subject.loss_of(raw, batch), Batch((raw,), {}, batch.targets)
@@ -163,6 +163,6 @@ def _is_mean_of_own_losses(subject: Subject, seed: int, at_most: int = 16) -> bo
     batch = subject.batch.select(slice(0, at_most))
     losses = []
     for part in (batch, *(batch.select([n]) for n in range(batch.size))):
-        with aside(subject.model, seed, mode=False), torch.no_grad():
+        with preserve_state(subject.model, seed, mode=False), torch.no_grad():
             losses.append(subject.loss(part))
     return _agree(losses[0], torch.stack(losses[1:]).mean())

@@ -22,7 +22,7 @@ _KEPT_BY_NAME = ("_parameters", "_buffers", "_modules")
 
 
 @contextmanager
-def aside(
+def preserve_state(
     model: nn.Module, seed: int = 0, *, mode: bool | None = None, weights: bool = False
 ) -> Iterator[None]:
     """Do something with a model, and leave it and the generators as they were.
