@@ -8,11 +8,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "apoint"
-GROUND = ["errors", "notebook", "opening", "plain_yaml", "units", "settings", "registry", "checking"]
+GROUND = [
+    "errors",
+    "notebook",
+    "opening",
+    "progress",
+    "plain_yaml",
+    "units",
+    "settings",
+    "registry",
+    "checking",
+]
 MAY_IMPORT: dict[str, list[str]] = {
     "child": [],
     "errors": [],
     "notebook": [],
+    "progress": ["errors"],
     "opening": ["errors"],
     "packaged_recipes": ["errors"],
     "plain_yaml": ["errors"],

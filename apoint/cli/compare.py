@@ -125,8 +125,8 @@ def command(
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 3 the baseline diverges, 4 not as expected.
     """
-    from apoint.cli.progress import FleetLine
     from apoint.engine import TrainingInterruptedError
+    from apoint.progress import FleetLine
     from apoint.trials import tuned_comparison
     from apoint.trials.comparison import prepare, split_settings
 
@@ -228,7 +228,7 @@ def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_plan(comparison: Comparison, as_json: bool) -> None:
-    from apoint.cli.progress import duration
+    from apoint.progress import duration
     from apoint.trials import predict
 
     first, whole = predict(comparison)

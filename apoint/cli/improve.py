@@ -71,8 +71,8 @@ def command(
 
     Exit codes: 0 done, also if nothing helps; 1 failure, 2 wrong input, 3 the base diverges.
     """
-    from apoint.cli.progress import FleetLine
     from apoint.engine import TrainingInterruptedError
+    from apoint.progress import FleetLine
     from apoint.trials.comparison import split_settings
     from apoint.trials.improve import prepare_improvement, write_reports
 
@@ -159,7 +159,7 @@ def _copy(found: Improvement, search: Improver, target: Path) -> None:
 
 
 def _show_plan(search: Improver, as_json: bool) -> None:
-    from apoint.cli.progress import duration
+    from apoint.progress import duration
 
     plan = search.declared
     if as_json:

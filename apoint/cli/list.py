@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from apoint.cli.terminal import say, say_json
 from apoint.errors import UnknownNameError
 from apoint.registry import HOMES, Ingredient, registry
+
+if TYPE_CHECKING:
+    from apoint.doctor.card import Card
 
 
 def plural(kind: str) -> str:
@@ -29,22 +32,25 @@ KINDS = {plural(kind): kind for kind in HOMES}
 @click.option("--folder", help="List the recipes in this folder instead of those that come with apoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(what: str | None, name: str | None, folder: str | None, as_json: bool) -> None:
-    """List ingredients, datasets and recipes, or explain one of them.
+    """List ingredients, datasets, recipes and findings, or explain one of them.
 
     \b
     apoint list
     apoint list optimizers
     apoint list optimizers lion
     apoint list recipes
+    apoint list findings dead-units
     """
     if what is None:
         _overview(as_json)
     elif what == "recipes":
         _recipes(folder, as_json)
+    elif what == "findings":
+        _findings(name, as_json)
     else:
         kind = KINDS.get(what) or (what if what in HOMES else None)
         if kind is None:
-            raise UnknownNameError("kind of ingredient", what, [*KINDS, "recipes"])
+            raise UnknownNameError("kind of ingredient", what, [*KINDS, "recipes", "findings"])
         entries = [registry(kind)[entry] for entry in ([name] if name else registry(kind))]
         if as_json:
             say_json({"schema_version": 1, what: [_as_json(entry) for entry in entries]})
@@ -115,3 +121,38 @@ def _recipes(folder: str | None, as_json: bool) -> None:
             say("\napoint train <name> trains one; apoint recipe <name> > mine.yaml copies it.")
     else:
         say(f"there are no recipes in {folder}")
+
+
+def _findings(code: str | None, as_json: bool) -> None:
+    """What an inspection can find, or all that is always said of one code."""
+    from apoint.doctor.card import cards
+
+    known = cards()
+    if code is not None and code not in known:
+        raise UnknownNameError("finding", code, known)
+    chosen = [known[code]] if code else list(known.values())
+    if as_json:
+        say_json({"schema_version": 1, "findings": [one.to_dict() for one in chosen]})
+    elif code:
+        _explain_finding(chosen[0])
+    else:
+        _table([(one.code, one.sees) for one in chosen])
+
+
+def _explain_finding(known: Card) -> None:
+    course = f"  (course: {', '.join(known.course)})" if known.course else ""
+    say(f"{known.code}, {known.level}, at the stage {known.stage}{course}\n")
+    rows = [
+        ("what", known.sees),
+        ("healthy", known.healthy_words.removeprefix("healthy: ")),
+        ("cause", known.cause),
+    ]
+    if known.treatment is not None:
+        rows += [("try", known.treatment.words)]
+    _table([(label, words) for label, words in rows if words])
+    if known.treatment is not None and known.treatment.code:
+        say("")
+        for line in known.treatment.code.splitlines():
+            say(f"    {line}")
+    if known.explains:
+        say(click.wrap_text(f"\nIt also explains: {', '.join(sorted(known.explains - {known.code}))}.", 110))

@@ -80,8 +80,8 @@ def _print_recipe(recipe: Recipe, document: Document, as_json: bool) -> None:
 
 
 def _dry_run(recipe: Recipe, document: Document, seed: int, options: dict[str, Any], as_json: bool) -> None:
-    from apoint.cli.progress import duration
     from apoint.engine import Options, estimate
+    from apoint.progress import duration
 
     cost = estimate(recipe, document, seed, Options(**options))
     if as_json:
@@ -98,8 +98,8 @@ def _dry_run(recipe: Recipe, document: Document, seed: int, options: dict[str, A
 def _train(
     recipe: Recipe, document: Document, seed: int, options: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from apoint.cli.progress import ProgressLine
     from apoint.engine import train_document
+    from apoint.progress import ProgressLine
 
     line = ProgressLine(quiet)
     try:

@@ -6,18 +6,24 @@ Signs: `frozen-share`, `unreached-share`, `left-out-share`, `stale-steps`, `eval
 
 from __future__ import annotations
 
+import functools
 import random
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 import numpy
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.doctor import ranges
+from apoint.doctor.card import BAD_SIGNAL, BAD_START, NO_LEARNING, TOO_MUCH, card
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.specimens import Applied, Functional, changed, convolutional, perceptron, step
 from apoint.optim import RuleOptimizer
+from apoint.optim.base import is_adaptive
 from apoint.probes import Subject, preserve_state
 
 NORMS = (
@@ -25,8 +31,6 @@ NORMS = (
 )  # fmt: skip
 ADAPTIVE_WITH_L2 = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")  # of PyTorch
 HARMLESS_L2 = 1e-4  # as often used; adaptive methods hardly notice it
-ADAPTIVE_RULES = ("Adam", "AdamW", "NAdam", "RAdam", "AdaMax", "RMSProp", "AdaGrad", "AdaDelta", "AMSGrad",
-                  "AdaBelief")  # fmt: skip
 
 MIXED = 8  # examples of a batch with which it is seen whether they are mixed
 MIXED_CHANGE = 1e-3
@@ -56,26 +60,50 @@ def _listed(names: list[str]) -> str:
     return ", ".join(layers[:4]) + (f" and {len(layers) - 4} more" if len(layers) > 4 else "")
 
 
+FROZEN_PARAMETERS = card(
+    "frozen-parameters",
+    stage="code",
+    sees="parameters that want no gradient",
+    cause="They stay as they were initialised. If that is meant, as in fine-tuning, all is well; if not, "
+    "only the rest of the network learns.",
+    treatment=Treatment(
+        "Set requires_grad of these parameters, and give them to the optimizer.",
+        code="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
+    ),
+    healthy=(None, 0.0),
+    confidence=0.9,
+    explains=NO_LEARNING | {"vanishing-gradient", "exploding-gradient", "overfitting"},
+    example=lambda: {"model": changed(perceptron(), lambda m: m[0].requires_grad_(False))},
+)
+
+
 def _frozen(exam: Examination) -> Iterator[Finding]:
     model = exam.patient.model
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     share = exam.sign("frozen-share", _shares(model, frozen)) or 0.0
     if frozen:
-        yield Finding(
-            "frozen-parameters",
+        yield FROZEN_PARAMETERS.finding(
             f"{len(frozen)} parameters ({share:.0%} of all weights) want no gradient: {_listed(frozen)}.",
             share,
-            (None, 0.0),
-            "They stay as they were initialised. If that is meant, as in fine-tuning, all is well; if not, "
-            "only the rest of the network learns.",
-            Treatment(
-                "Set requires_grad of these parameters, and give them to the optimizer.",
-                code="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
-            ),
-            confidence=0.9,
-            stage="code",
             layer=frozen[0].rpartition(".")[0],
         )
+
+
+NO_GRADIENT = card(
+    "no-gradient",
+    stage="code",
+    sees="parameters that the loss does not depend on",
+    cause="A .detach(), .item(), a no_grad block or a layer that is made and not called cuts them off, so "
+    "that they never learn.",
+    treatment=Treatment(
+        "Look in forward() at what happens to the output of these layers, and remove what cuts the graph.",
+        code="x = self.layer(x)  # not self.layer(x).detach()",
+    ),
+    healthy=(None, 0.0),
+    confidence=0.97,
+    explains=NO_LEARNING | {"vanishing-gradient", "exploding-gradient", "dead-units", "overfitting"},
+    example=lambda: {"model": Functional(lambda x: F.relu(x).detach())},
+)
 
 
 def _unreached(exam: Examination) -> Iterator[Finding]:
@@ -89,23 +117,35 @@ def _unreached(exam: Examination) -> Iterator[Finding]:
     missing = [n for n, g in zip(subject.parameters, gradients, strict=True) if g is None]
     share = exam.sign("unreached-share", _shares(patient.model, missing)) or 0.0
     if missing:
-        yield Finding(
-            "no-gradient",
+        yield NO_GRADIENT.finding(
             f"The loss does not depend on {len(missing)} parameters ({share:.0%} of all weights): "
             f"{_listed(missing)}.",
             share,
-            (None, 0.0),
-            "A .detach(), .item(), a no_grad block or a layer that is made and not called cuts them off, so "
-            "that they never learn.",
-            Treatment(
-                "Look in forward() at what happens to the output of these layers, and remove what cuts the "
-                "graph.",
-                code="x = self.layer(x)  # not self.layer(x).detach()",
-            ),
-            confidence=0.97,
-            stage="code",
             layer=missing[0].rpartition(".")[0],
         )
+
+
+def _without_head() -> dict[str, Any]:
+    model = perceptron()
+    return {"model": model, "optimizer": torch.optim.Adam(model[:-1].parameters(), lr=1e-3)}
+
+
+NOT_IN_OPTIMIZER = card(
+    "not-in-optimizer",
+    stage="code",
+    sees="parameters that the optimizer does not hold",
+    cause="They get gradients and are never updated. It happens when a layer is added, replaced or moved "
+    "to another device after the optimizer was made, or kept in a plain list.",
+    treatment=Treatment(
+        "Make the optimizer after the model is complete, with all of its parameters.",
+        code="optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
+    ),
+    healthy=(None, 0.0),
+    level="severe",
+    confidence=0.98,
+    explains=frozenset({"lr-too-low", "underfitting", "overfitting", "dead-units"}),
+    example=_without_head,
+)
 
 
 def _left_out(exam: Examination) -> Iterator[Finding]:
@@ -118,23 +158,34 @@ def _left_out(exam: Examination) -> Iterator[Finding]:
     missing = [name for name, p in named if p.requires_grad and id(p) not in held]
     share = exam.sign("left-out-share", _shares(patient.model, missing)) or 0.0
     if missing:
-        yield Finding(
-            "not-in-optimizer",
+        yield NOT_IN_OPTIMIZER.finding(
             f"The optimizer does not hold {len(missing)} parameters ({share:.0%} of all weights): "
             f"{_listed(missing)}.",
             share,
-            (None, 0.0),
-            "They get gradients and are never updated. It happens when a layer is added, replaced or moved "
-            "to another device after the optimizer was made, or kept in a plain list.",
-            Treatment(
-                "Make the optimizer after the model is complete, with all of its parameters.",
-                code="optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
-            ),
-            level="severe",
-            confidence=0.98,
-            stage="code",
             layer=missing[0].rpartition(".")[0],
         )
+
+
+SYMMETRIC_INIT = card(
+    "symmetric-init",
+    stage="code",
+    sees="units with the same weights and gradients",
+    cause="They compute the same thing and are updated in the same way, so that the layer has one unit "
+    "however wide it is.",
+    treatment=Treatment(
+        "Initialise weights at random; only biases may all be 0.",
+        {"init": "he"},
+        "torch.nn.init.kaiming_normal_(layer.weight)",
+    ),
+    healthy=(None, 0.0),
+    level="severe",
+    confidence=0.97,
+    course=("A7", "A8"),
+    explains=BAD_START | BAD_SIGNAL | {"no-gradient"},
+    example=lambda: {
+        "model": changed(perceptron(), lambda m: [layer.weight.fill_(0.05) for layer in m[::2]])
+    },
+)
 
 
 def _symmetric(exam: Examination) -> Iterator[Finding]:
@@ -152,23 +203,10 @@ def _symmetric(exam: Examination) -> Iterator[Finding]:
         if gradient is not None and _rows_agree(weight.detach()) and _rows_agree(gradient)
     ]
     if twins:
-        yield Finding(
-            "symmetric-init",
+        yield SYMMETRIC_INIT.finding(
             f"All units of {_listed(twins)} have the same weights and the same gradient.",
             float(len(twins)),
-            (None, 0.0),
-            "They compute the same thing and are updated in the same way, so that the layer has one unit "
-            "however wide it is.",
-            Treatment(
-                "Initialise weights at random; only biases may all be 0.",
-                {"init": "he"},
-                "torch.nn.init.kaiming_normal_(layer.weight)",
-            ),
-            level="severe",
-            confidence=0.97,
-            stage="code",
             layer=twins[0].rpartition(".")[0],
-            course=("A7", "A8"),
         )
 
 
@@ -176,6 +214,24 @@ def _rows_agree(matrix: Tensor) -> bool:
     rows = matrix.reshape(len(matrix), -1).double()
     size = float(rows.abs().max())
     return float((rows - rows[:1]).abs().max()) <= 1e-5 * size  # also where all are 0
+
+
+MIXED_EXAMPLES = card(
+    "mixed-examples",
+    stage="code",
+    sees="the answer to an example depends on the others of its batch, in eval mode too",
+    cause="Something reduces, normalises or reshapes over the axis of examples: they are mixed, and the "
+    "network cannot tell them apart.",
+    treatment=Treatment(
+        "Look for a mean, softmax, view or permute over axis 0 in forward().",
+        code="x = x.mean(dim=1)  # over positions, not over examples",
+    ),
+    healthy=(None, MIXED_CHANGE),
+    level="severe",
+    confidence=0.97,
+    explains=BAD_START | BAD_SIGNAL,
+    example=lambda: {"model": nn.Sequential(perceptron(), Applied(lambda x: x - x.mean(0)))},
+)
 
 
 def _mixed(exam: Examination) -> Iterator[Finding]:
@@ -197,22 +253,46 @@ def _mixed(exam: Examination) -> Iterator[Finding]:
     change = float((one - other).abs().max() / one.abs().max().clamp_min(1e-6))
     exam.sign("mixed-examples", change)
     if change > MIXED_CHANGE:
-        yield Finding(
-            "mixed-examples",
+        yield MIXED_EXAMPLES.finding(
             f"In eval mode the answer to an example changes by {change:.1%} with the other examples of its "
             "batch.",
             change,
-            (None, MIXED_CHANGE),
-            "Something reduces, normalises or reshapes over the axis of examples: they are mixed, and the "
-            "network cannot tell them apart.",
-            Treatment(
-                "Look for a mean, softmax, view or permute over axis 0 in forward().",
-                code="x = x.mean(dim=1)  # over positions, not over examples",
-            ),
-            level="severe",
-            confidence=0.97,
-            stage="code",
         )
+
+
+DROPOUT_IN_EVAL = card(
+    "dropout-in-eval",
+    stage="code",
+    sees="draws in eval mode",
+    cause="Something is drawn at random in eval mode too, usually F.dropout without "
+    "training=self.training; predictions and test metrics are then those of a damaged network.",
+    treatment=Treatment(
+        "Tell functional dropout about the mode, or use a module.",
+        code="x = F.dropout(x, 0.5, training=self.training)",
+    ),
+    healthy=(None, 0.0),
+    confidence=0.97,
+    course=("C1",),
+    explains=frozenset({"batchnorm-statistics", "underfitting", "noisy-gradient"}),
+    example=lambda: {"model": Functional(lambda x: F.dropout(F.relu(x), 0.5))},
+)
+
+
+UNCONTROLLED_SEED = card(
+    "uncontrolled-seed",
+    stage="code",
+    sees="draws from generators that are not PyTorch's",
+    cause="Something in the model draws from Python's or NumPy's generator, the clock or the system, so "
+    "that no run can be repeated and comparisons see more noise than there is.",
+    treatment=Treatment(
+        "Draw with PyTorch, or from a generator of your own that you seed and save.",
+        code="mask = torch.rand_like(x) < 0.5  # not random.random()",
+    ),
+    healthy=(None, 0.0),
+    confidence=0.95,
+    explains=frozenset({"dropout-in-eval", "noisy-gradient"}),
+    example=lambda: {"model": Functional(lambda x: F.relu(x) * (1 + 0.3 * random.random()))},
+)
 
 
 def _draws(exam: Examination) -> Iterator[Finding]:
@@ -224,37 +304,14 @@ def _draws(exam: Examination) -> Iterator[Finding]:
     if not (_equal(still[0], still[1]) and _equal(moving[0], moving[1])) or not (
         _equal(still[0], still[2]) and _equal(moving[0], moving[2])
     ):
-        yield Finding(
-            "uncontrolled-seed",
-            "With PyTorch's generator at the same seed, the same batch gives other outputs each time.",
-            1.0,
-            (None, 0.0),
-            "Something in the model draws from Python's or NumPy's generator, the clock or the system, so "
-            "that no run can be repeated and comparisons see more noise than there is.",
-            Treatment(
-                "Draw with PyTorch, or from a generator of your own that you seed and save.",
-                code="mask = torch.rand_like(x) < 0.5  # not random.random()",
-            ),
-            confidence=0.95,
-            stage="code",
+        yield UNCONTROLLED_SEED.finding(
+            "With PyTorch's generator at the same seed, the same batch gives other outputs each time.", 1.0
         )
         return
     again = _predicted(subject, patient.seed + 1, mode=False, others=0)
     if not _equal(still[0], again):
-        yield Finding(
-            "dropout-in-eval",
-            "In eval mode the same batch gives other outputs with another seed.",
-            1.0,
-            (None, 0.0),
-            "Something is drawn at random in eval mode too, usually F.dropout without "
-            "training=self.training; predictions and test metrics are then those of a damaged network.",
-            Treatment(
-                "Tell functional dropout about the mode, or use a module.",
-                code="x = F.dropout(x, 0.5, training=self.training)",
-            ),
-            confidence=0.97,
-            stage="code",
-            course=("C1",),
+        yield DROPOUT_IN_EVAL.finding(
+            "In eval mode the same batch gives other outputs with another seed.", 1.0
         )
 
 
@@ -270,6 +327,24 @@ def _equal(one: Tensor, two: Tensor) -> bool:
     return torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
 
 
+NO_ZERO_GRAD = card(
+    "no-zero-grad",
+    stage="code",
+    sees="gradients added to those of earlier steps",
+    cause="backward() adds to .grad: without zero_grad() each update follows the sum of all gradients so "
+    "far.",
+    treatment=Treatment(
+        "Clear gradients before each backward pass.",
+        code="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+    ),
+    healthy=(None, 0.0),
+    level="severe",
+    confidence=0.98,
+    explains=TOO_MUCH | {"dead-units"},
+    example=lambda: {"model": perceptron(), "step": functools.partial(step, zero_grad=False)},
+)
+
+
 def _loop(exam: Examination) -> Iterator[Finding]:
     """What the user's own training step does, seen from its trial."""
     if "step" not in exam.patient.given:
@@ -280,23 +355,27 @@ def _loop(exam: Examination) -> Iterator[Finding]:
         return
     stale = exam.sign("stale-steps", history.stale / history.steps) or 0.0
     if stale > 0.5:
-        yield Finding(
-            "no-zero-grad",
+        yield NO_ZERO_GRAD.finding(
             f"At {history.stale} of {history.steps} steps gradients were added to those of earlier steps.",
             stale,
-            (None, 0.0),
-            "backward() adds to .grad: without zero_grad() each update follows the sum of all gradients so "
-            "far.",
-            Treatment(
-                "Clear gradients before each backward pass.",
-                code="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
-            ),
-            level="severe",
-            confidence=0.98,
-            stage="code",
         )
     yield from _mode(exam)
     yield from _clipping(exam)
+
+
+TRAIN_EVAL_MODE = card(
+    "train-eval-mode",
+    stage="code",
+    sees="training in eval mode",
+    cause="Batch norm then uses running statistics that nobody updates, and dropout does nothing. It "
+    "happens when an evaluation in between switches to eval() and nothing switches back.",
+    treatment=Treatment("Call model.train() before each training step or epoch.", code="model.train()"),
+    healthy=(None, 0.0),
+    confidence=0.97,
+    course=("J1",),
+    explains=TOO_MUCH | BAD_SIGNAL | {"batchnorm-statistics", "overfitting", "lr-too-low"},
+    example=lambda: {"model": convolutional(), "step": functools.partial(step, training=False)},
+)
 
 
 def _mode(exam: Examination) -> Iterator[Finding]:
@@ -305,21 +384,13 @@ def _mode(exam: Examination) -> Iterator[Finding]:
     share = exam.sign("eval-steps", history.evaluating / history.steps) or 0.0
     minds = [n for n, m in exam.patient.model.named_modules() if _minds_the_mode(m)]
     if share > 0.5 and minds:
-        yield Finding(
-            "train-eval-mode",
+        yield TRAIN_EVAL_MODE.finding(
             f"The model was in eval mode at {history.evaluating} of {history.steps} training steps, and "
             f"{len(minds)} of its layers mind ({minds[0]} and others)."
             if len(minds) > 1
             else f"The model was in eval mode at {history.evaluating} of {history.steps} training steps, and "
             f"{minds[0]} minds.",
             share,
-            (None, 0.0),
-            "Batch norm then uses running statistics that nobody updates, and dropout does nothing. It "
-            "happens when an evaluation in between switches to eval() and nothing switches back.",
-            Treatment("Call model.train() before each training step or epoch.", code="model.train()"),
-            confidence=0.97,
-            stage="code",
-            course=("J1",),
         )
 
 
@@ -328,6 +399,25 @@ def _minds_the_mode(module: nn.Module) -> bool:
         return module.track_running_stats
     rate = getattr(module, "p", getattr(module, "rate", 0.0))
     return "drop" in type(module).__name__.lower() and isinstance(rate, float) and rate > 0
+
+
+ALWAYS_CLIPPING = card(
+    "always-clipping",
+    stage="code",
+    sees="nearly every gradient is clipped, by far",
+    cause="Clipping is meant for rare large gradients. At every step it takes the size of the gradient "
+    "away and leaves a fixed step length, so that the learning rate no longer means what it says.",
+    sign="clipped-factor",
+    confidence=0.9,
+    course=("I9",),
+    explains=frozenset({"lr-too-low", "underfitting"}),
+    example=lambda: {
+        "model": perceptron(),
+        "step": functools.partial(step, clip=1e-3),
+        "optimizer": torch.optim.SGD,
+        "lr": 0.1,
+    },
+)
 
 
 def _clipping(exam: Examination) -> Iterator[Finding]:
@@ -341,24 +431,45 @@ def _clipping(exam: Examination) -> Iterator[Finding]:
     factor = exam.sign("clipped-factor", statistics.median(factors)) or 0.0
     exam.sign("clipped-share", clipped)
     if clipped > 0.9 and ranges.too_low("clipped-factor", factor):
-        yield Finding(
-            "always-clipping",
+        yield ALWAYS_CLIPPING.finding(
             f"The gradient is clipped at {clipped:.0%} of the steps, to {factor:.2g} of its size.",
             factor,
-            ranges.healthy("clipped-factor"),
-            "Clipping is meant for rare large gradients. At every step it takes the size of the gradient "
-            "away and leaves a fixed step length, so that the learning rate no longer means what it says.",
-            Treatment(
+            treatment=Treatment(
                 "Raise the limit to about twice the median gradient norm, "
                 f"{2 * statistics.median(b for _, b in pairs):.2g}, or lower the learning rate instead.",
                 {"clip": {"name": "norm", "limit": round(2 * statistics.median(b for _, b in pairs), 2)}},
                 "torch.nn.utils.clip_grad_norm_(model.parameters(), "
                 f"{2 * statistics.median(b for _, b in pairs):.2g})",
             ),
-            confidence=0.9,
-            stage="code",
-            course=("I9",),
         )
+
+
+SCHEDULE_DEAD = card(
+    "schedule-dead",
+    stage="code",
+    sees="a rate near 0 for most of training",
+    cause="It decays far too fast, often because a decay that was meant for epochs is applied at every "
+    "step; most of the training changes nothing.",
+    sign="schedule-alive",
+    confidence=0.95,
+    course=("F9",),
+    explains=frozenset({"lr-too-low", "underfitting"}),
+    example=lambda: {"model": perceptron(), "scheduler": lambda progress: 0.1 ** (99 * progress)},
+)
+
+
+SCHEDULE_NEVER_PEAKS = card(
+    "schedule-never-peaks",
+    stage="code",
+    sees="a warm-up longer than training",
+    cause="The warm-up is longer than training, often because it was counted in steps for a longer run or "
+    "the scheduler is stepped by epoch.",
+    sign="schedule-peak",
+    confidence=0.95,
+    course=("F8", "F10"),
+    explains=frozenset({"lr-too-low", "underfitting"}),
+    example=lambda: {"model": perceptron(), "scheduler": lambda progress: progress / 9, "total_steps": 500},
+)
 
 
 def _schedule(exam: Examination) -> Iterator[Finding]:
@@ -371,40 +482,50 @@ def _schedule(exam: Examination) -> Iterator[Finding]:
     place = factors.index(peak)
     alive = exam.sign("schedule-alive", sum(f > 0.01 * max(peak, 1e-12) for f in factors) / total) or 0.0
     if peak > 0 and ranges.too_low("schedule-peak", peak) and place > 0.9 * total:
-        yield Finding(
-            "schedule-never-peaks",
+        yield SCHEDULE_NEVER_PEAKS.finding(
             f"The learning rate still rises when training ends, at {peak:.0%} of what it was meant to reach.",
             peak,
-            ranges.healthy("schedule-peak"),
-            "The warm-up is longer than training, often because it was counted in steps for a longer run or "
-            "the scheduler is stepped by epoch.",
-            Treatment(
+            treatment=Treatment(
                 f"Warm up over a twentieth of training: {max(1, total // 20)} of {total} steps.",
                 {"schedule": {"name": "cosine", "warmup": "5%"}},
                 f"torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr, total_steps={total}, "
                 "pct_start=0.05)",
             ),
-            confidence=0.95,
-            stage="code",
-            course=("F8", "F10"),
         )
     if ranges.too_low("schedule-alive", alive):
-        yield Finding(
-            "schedule-dead",
+        yield SCHEDULE_DEAD.finding(
             f"The learning rate is under a hundredth of its peak for {1 - alive:.0%} of training.",
             alive,
-            ranges.healthy("schedule-alive"),
-            "It decays far too fast, often because a decay that was meant for epochs is applied at every "
-            "step; most of the training changes nothing.",
-            Treatment(
+            treatment=Treatment(
                 "Let the decay last as long as training, as one cosine cycle does.",
                 {"schedule": "cosine"},
                 f"torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max={total})",
             ),
-            confidence=0.95,
-            stage="code",
-            course=("F9",),
         )
+
+
+DECAY_ON_NORMS = card(
+    "decay-on-norms",
+    stage="code",
+    sees="strong weight decay on gains and biases",
+    cause="A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation "
+    "makes irrelevant, not for gains and biases.",
+    treatment=Treatment(
+        "Give gains and biases a parameter group without decay.",
+        {"exempt_from_decay": ["bias", "norm"]},
+        "plain = [p for p in model.parameters() if p.dim() < 2]\n"
+        "optimizer = torch.optim.AdamW([{'params': matrices}, "
+        "{'params': plain, 'weight_decay': 0.0}])",
+    ),
+    sign="norm-decay",
+    confidence=0.85,
+    course=("I7",),
+    explains=frozenset({"underfitting", "l2-with-adaptive", "lr-too-high", "vanishing-signal"}),
+    example=lambda: {
+        "model": convolutional(),
+        "optimizer": functools.partial(torch.optim.AdamW, weight_decay=1.0),
+    },
+)
 
 
 def _decay(exam: Examination) -> Iterator[Finding]:
@@ -423,32 +544,37 @@ def _decay(exam: Examination) -> Iterator[Finding]:
             pull = max(pull, decay * float(group["lr"]) * patient.total_steps)
     exam.sign("norm-decay", pull)
     if ranges.too_high("norm-decay", pull):
-        yield Finding(
-            "decay-on-norms",
+        yield DECAY_ON_NORMS.finding(
             f"Weight decay pulls the gains of normalisation layers to 0 as well (strength {pull:.2g} over "
             "training).",
             pull,
-            ranges.healthy("norm-decay"),
-            "A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation "
-            "makes irrelevant, not for gains and biases.",
-            Treatment(
-                "Give gains and biases a parameter group without decay.",
-                {"exempt_from_decay": ["bias", "norm"]},
-                "plain = [p for p in model.parameters() if p.dim() < 2]\n"
-                "optimizer = torch.optim.AdamW([{'params': matrices}, "
-                "{'params': plain, 'weight_decay': 0.0}])",
-            ),
-            confidence=0.85,
-            stage="code",
-            course=("I7",),
         )
-    own = isinstance(optimizer, RuleOptimizer)
-    if kind in (ADAPTIVE_RULES if own else ADAPTIVE_WITH_L2):
+    adaptive = (
+        is_adaptive(optimizer.rule.name) if isinstance(optimizer, RuleOptimizer) else kind in ADAPTIVE_WITH_L2
+    )
+    if adaptive:
         yield from _l2(exam, optimizer, kind)
 
 
 def _is_norm(module: nn.Module) -> bool:
     return "norm" in type(module).__name__.lower() and not list(module.children())
+
+
+L2_WITH_ADAPTIVE = card(
+    "l2-with-adaptive",
+    stage="code",
+    sees="L2 in the gradient of an adaptive method",
+    cause="An adaptive method divides it by the gradient's size again: weights with small gradients are "
+    "decayed most, those with large ones hardly. That is not weight decay.",
+    healthy=(None, 0.0),
+    confidence=0.85,
+    course=("I7",),
+    explains=frozenset({"underfitting", "lr-too-low", "lr-too-high", "vanishing-signal"}),
+    example=lambda: {
+        "model": perceptron(),
+        "optimizer": functools.partial(torch.optim.Adam, weight_decay=0.1),
+    },
+)
 
 
 def _l2(exam: Examination, optimizer: torch.optim.Optimizer, kind: str) -> Iterator[Finding]:
@@ -459,23 +585,37 @@ def _l2(exam: Examination, optimizer: torch.optim.Optimizer, kind: str) -> Itera
     if not strength or decoupled:
         return
     rate = float(optimizer.param_groups[0]["lr"])
-    yield Finding(
-        "l2-with-adaptive",
+    yield L2_WITH_ADAPTIVE.finding(
         f"{kind} is given weight_decay={strength:g}, which it adds to the gradient.",
         strength,
-        (None, 0.0),
-        "An adaptive method divides it by the gradient's size again: weights with small gradients are "
-        "decayed most, those with large ones hardly. That is not weight decay.",
-        Treatment(
+        treatment=Treatment(
             "Use decoupled decay, AdamW, with a decay of about 0.01.",
             {"optimizer": {"name": "adamw", "lr": rate, "weight_decay": 0.01}},
             f"torch.optim.AdamW(model.parameters(), lr={rate:g}, weight_decay=0.01)",
         ),
         level="warning" if strength > max(ranges.high("adaptive-l2"), HARMLESS_L2) else "note",
-        confidence=0.85,
-        stage="code",
-        course=("I7",),
     )
+
+
+BATCHNORM_SMALL_BATCH = card(
+    "batchnorm-small-batch",
+    stage="code",
+    sees="batch norm over a handful of examples",
+    cause="So few examples make mean and variance a lottery: each example's output depends on its "
+    "companions, and the running statistics fit none of the batches.",
+    treatment=Treatment(
+        "Use group or layer norm, or larger batches.",
+        {"model.norm": "group"},
+        "torch.nn.GroupNorm(8, channels)",
+    ),
+    sign="batch-norm-examples",
+    confidence=0.9,
+    course=("J3",),
+    explains=frozenset(
+        {"batchnorm-statistics", "noisy-gradient", "lr-too-high", "lr-too-low", "overfitting"}
+    ),
+    example=lambda: {"model": convolutional(), "batch_size": 2},
+)
 
 
 def _small_batches(exam: Examination) -> Iterator[Finding]:
@@ -489,21 +629,9 @@ def _small_batches(exam: Examination) -> Iterator[Finding]:
         return
     size = exam.sign("batch-norm-examples", float(patient.train.batch_size)) or 0.0
     if ranges.too_low("batch-norm-examples", size):
-        yield Finding(
-            "batchnorm-small-batch",
+        yield BATCHNORM_SMALL_BATCH.finding(
             f"Batch norm ({norms[0]} and {len(norms) - 1} more) takes its statistics from {size:.0f} "
             "examples.",
             size,
-            ranges.healthy("batch-norm-examples"),
-            "So few examples make mean and variance a lottery: each example's output depends on its "
-            "companions, and the running statistics fit none of the batches.",
-            Treatment(
-                "Use group or layer norm, or larger batches.",
-                {"model.norm": "group"},
-                "torch.nn.GroupNorm(8, channels)",
-            ),
-            confidence=0.9,
-            stage="code",
             layer=norms[0],
-            course=("J3",),
         )

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from apoint.doctor import ranges, targets
+from apoint.doctor.card import BAD_SIGNAL, BAD_START, card
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
 from apoint.doctor.finding import Finding, Treatment
-from apoint.doctor.targets import sample
+from apoint.doctor.specimens import altered, perceptron
+from apoint.doctor.targets import LEAKAGE, sample
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
@@ -30,26 +32,54 @@ def examine(exam: Examination) -> Iterator[Finding]:
     yield from _duplicates(exam, train)
 
 
+def _with_nan(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x[3, 5] = torch.nan
+    return x, y
+
+
+NON_FINITE_INPUT = card(
+    "non-finite-input",
+    stage="data",
+    sees="NaN or infinity in the data",
+    cause="One such example makes the loss, every gradient and from then on every weight NaN.",
+    treatment=Treatment(
+        "Drop these examples, or fill in what is missing, before training.",
+        code="keep = torch.isfinite(x.flatten(1)).all(1)\nx, y = x[keep], y[keep]",
+    ),
+    healthy=(None, 0.0),
+    level="severe",
+    confidence=1.0,
+    explains=BAD_START | BAD_SIGNAL | {"unnormalised-input"},
+    example=lambda: {"model": perceptron(), "data": altered(_with_nan)},
+)
+
+
 def _finite(train: Examples) -> Iterator[Finding]:
     bad = 0
     for tensor in [*train.whole.tensors, *([train.targets] if train.targets is not None else [])]:
         if tensor.is_floating_point() and len(tensor) == len(train):
             bad = max(bad, int((~torch.isfinite(tensor.reshape(len(tensor), -1))).any(1).sum()))
     if bad:
-        yield Finding(
-            "non-finite-input",
-            f"{bad} of {len(train)} examples hold NaN or infinity.",
-            float(bad),
-            (None, 0.0),
-            "One such example makes the loss, every gradient and from then on every weight NaN.",
-            Treatment(
-                "Drop these examples, or fill in what is missing, before training.",
-                code="keep = torch.isfinite(x.flatten(1)).all(1)\nx, y = x[keep], y[keep]",
-            ),
-            level="severe",
-            confidence=1.0,
-            stage="data",
-        )
+        yield NON_FINITE_INPUT.finding(f"{bad} of {len(train)} examples hold NaN or infinity.", float(bad))
+
+
+UNNORMALISED_INPUT = card(
+    "unnormalised-input",
+    stage="data",
+    sees="inputs far from unit size",
+    cause="Weights are initialised for inputs of about unit size: larger ones make the first layer's "
+    "outputs and gradients as much too large, smaller ones too small.",
+    treatment=Treatment(
+        "Subtract the mean of the training inputs and divide by their standard deviation.",
+        {"data.normalise": True},
+        "mean, deviation = x.mean(0), x.std(0) + 1e-6\nx = (x - mean) / deviation",
+    ),
+    sign="input-scale",
+    confidence=0.9,
+    course=("A6",),
+    explains=BAD_START | BAD_SIGNAL | {"batchnorm-statistics", "overfitting"},
+    example=lambda: {"model": perceptron(), "data": altered(lambda x, y: (255 * x, y))},
+)
 
 
 def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -63,22 +93,26 @@ def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
     spread = float(x.std()) if x.numel() > 1 else math.nan
     exam.sign("input-offset", abs(float(x.mean())) / spread if spread > 0 else None)
     if ranges.too_high("input-scale", scale) or ranges.too_low("input-scale", scale):
-        yield Finding(
-            "unnormalised-input",
-            f"Inputs have a root mean square of {scale:.3g}.",
-            float(scale or 0.0),
-            ranges.healthy("input-scale"),
-            "Weights are initialised for inputs of about unit size: larger ones make the first layer's "
-            "outputs and gradients as much too large, smaller ones too small.",
-            Treatment(
-                "Subtract the mean of the training inputs and divide by their standard deviation.",
-                {"data.normalise": True},
-                "mean, deviation = x.mean(0), x.std(0) + 1e-6\nx = (x - mean) / deviation",
-            ),
-            confidence=0.9,
-            stage="data",
-            course=("A6",),
+        yield UNNORMALISED_INPUT.finding(
+            f"Inputs have a root mean square of {scale:.3g}.", float(scale or 0.0)
         )
+
+
+CONSTANT_FEATURE = card(
+    "constant-feature",
+    stage="data",
+    sees="more features without any variation than healthy data have",
+    cause="They tell the network nothing, and often mean that a column was filled wrongly or a part of "
+    "the input is lost on the way.",
+    treatment=Treatment(
+        "Look at how these features are made; drop them if they are truly constant.",
+        code="x = x[:, x.std(0) > 0]",
+    ),
+    sign="constant-features",
+    confidence=0.85,
+    explains=frozenset(),
+    example=lambda: {"model": perceptron(), "data": altered(lambda x, y: (x * (torch.arange(64) < 24), y))},
+)
 
 
 def _constant(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -89,20 +123,35 @@ def _constant(exam: Examination, train: Examples) -> Iterator[Finding]:
     share = float(constant.double().mean())
     exam.sign("constant-features", share)
     if ranges.too_high("constant-features", share):
-        yield Finding(
-            "constant-feature",
+        yield CONSTANT_FEATURE.finding(
             f"{int(constant.sum())} of {x.shape[1]} input features have the same value in every example.",
             share,
-            ranges.healthy("constant-features"),
-            "They tell the network nothing, and often mean that a column was filled wrongly or a part of "
-            "the input is lost on the way.",
-            Treatment(
-                "Look at how these features are made; drop them if they are truly constant.",
-                code="x = x[:, x.std(0) > 0]",
-            ),
-            confidence=0.85,
-            stage="data",
         )
+
+
+def _mostly_zeros(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    kept = (y == 0) | (torch.arange(len(y)) % 60 == 0)
+    return x[kept].repeat(9, 1), y[kept].repeat(9)
+
+
+CLASS_IMBALANCE = card(
+    "class-imbalance",
+    stage="data",
+    sees="one class many times as frequent as another",
+    cause="A network lowers the mean loss most by answering with the large classes, and the accuracy "
+    "hides it.",
+    treatment=Treatment(
+        "Weight the loss by class or draw batches in equal shares, and look at the accuracy of each class.",
+        code="weight = 1 / torch.bincount(y).float()\n"
+        "loss = torch.nn.CrossEntropyLoss(weight=weight / weight.mean())",
+    ),
+    sign="class-ratio",
+    confidence=0.9,
+    explains=frozenset(
+        {"noisy-gradient", "overfitting", "bad-initial-loss", "shuffled-labels", "label-noise"}
+    ),
+    example=lambda: {"model": perceptron(), "data": altered(_mostly_zeros), "test": None},
+)
 
 
 def _balance(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -115,21 +164,8 @@ def _balance(exam: Examination, train: Examples) -> Iterator[Finding]:
     exam.sign("largest-class", share / len(present) if len(present) < 3 else share)
     ratio = exam.sign("class-ratio", float(present.max() / present.min()))
     if ranges.too_high("class-ratio", ratio):
-        yield Finding(
-            "class-imbalance",
-            f"The largest class has {ratio:.0f} times as many examples as the smallest.",
-            float(ratio or 0.0),
-            ranges.healthy("class-ratio"),
-            "A network lowers the mean loss most by answering with the large classes, and the accuracy "
-            "hides it.",
-            Treatment(
-                "Weight the loss by class or draw batches in equal shares, and look at the accuracy of each "
-                "class.",
-                code="weight = 1 / torch.bincount(y).float()\n"
-                "loss = torch.nn.CrossEntropyLoss(weight=weight / weight.mean())",
-            ),
-            confidence=0.9,
-            stage="data",
+        yield CLASS_IMBALANCE.finding(
+            f"The largest class has {ratio:.0f} times as many examples as the smallest.", float(ratio or 0.0)
         )
 
 
@@ -143,19 +179,8 @@ def _duplicates(exam: Examination, train: Examples) -> Iterator[Finding]:
     found = sum(row.numpy().tobytes() in seen for row in rows)
     share = exam.sign("duplicates", found / len(rows)) or 0.0
     if ranges.too_high("duplicates", share):
-        yield Finding(
-            "leakage",
-            f"{found} of {len(rows)} held-out examples are in the training data as well.",
-            share,
-            ranges.healthy("duplicates"),
-            "What was trained on says nothing of new data: the test metric is too good by an unknown amount.",
-            Treatment(
-                "Remove duplicates before splitting, and split by source (person, document, day) where "
-                "examples come in groups.",
-                code="x, first = x.unique(dim=0, return_inverse=True)  # then split",
-            ),
-            confidence=0.95,
-            stage="data",
+        yield LEAKAGE.finding(
+            f"{found} of {len(rows)} held-out examples are in the training data as well.", share
         )
 
 

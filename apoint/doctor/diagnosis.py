@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apoint.doctor import code, data, flow, learning, outcome, ranges, running, start
-from apoint.doctor.causes import explains
+from apoint.doctor.card import explains
 from apoint.doctor.examination import Examination
 from apoint.doctor.failure import StepFailedError, said
 from apoint.doctor.finding import STAGES, Finding, StageState

@@ -10,6 +10,7 @@ Level = Literal["note", "warning", "severe"]
 """Note: worth knowing, training may be well. Warning: training is worse for it. Severe: it cannot work so."""
 STAGES = ("run", "data", "loss", "code", "signal", "gradients", "optimisation", "generalisation")
 """The order in which an experienced engineer looks: what comes first can explain what comes after."""
+Range = tuple[float | None, float | None]
 State = Literal["ran", "skipped", "failed"]
 """Skipped: there was nothing to look at or, in a quick inspection, no time. Failed: it could not be done."""
 
@@ -59,6 +60,18 @@ def _written(value: Any) -> str:
     return f"'{text}'" if any(mark in text for mark in " {}[],:") else text
 
 
+def range_words(healthy: Range) -> str:
+    """A healthy range in words; empty if there is none."""
+    low, high = healthy
+    if low is None and high is None:
+        return ""
+    if low is None:
+        return f"healthy: at most {high:.3g}"
+    if high is None:
+        return f"healthy: at least {low:.3g}"
+    return f"healthy: {low:.3g} to {high:.3g}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something that is wrong with a model, its data or its training.
@@ -84,7 +97,7 @@ class Finding:
     code: str
     symptom: str
     value: float
-    healthy: tuple[float | None, float | None]
+    healthy: Range
     cause: str
     treatment: Treatment
     level: Level = "warning"
@@ -103,14 +116,7 @@ class Finding:
     @property
     def healthy_words(self) -> str:
         """The healthy range in words."""
-        low, high = self.healthy
-        if low is None and high is None:
-            return ""
-        if low is None:
-            return f"healthy: at most {high:.3g}"
-        if high is None:
-            return f"healthy: at least {low:.3g}"
-        return f"healthy: {low:.3g} to {high:.3g}"
+        return range_words(self.healthy)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -10,9 +10,14 @@ import math
 import statistics
 from collections.abc import Iterator
 
+import torch
+from torch import nn
+
 from apoint.doctor import ranges
+from apoint.doctor.card import BAD_SIGNAL, BAD_START, NO_LEARNING, TOO_MUCH, card
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.specimens import Functional, changed, perceptron, with_weights
 from apoint.probes import Reading
 
 FEW_UNITS = 4  # of so few a dead one is no surprise, and that there are so few is the fault
@@ -56,6 +61,23 @@ def slope_and_growth(points: list[tuple[int, float | None]]) -> tuple[float, flo
     return slope, slope * (max(depths) - min(depths))
 
 
+NON_FINITE = card(
+    "non-finite",
+    stage="signal",
+    sees="NaN or infinity that the model itself makes",
+    cause="A logarithm or root of a negative number, a division by 0, or numbers too large for their type.",
+    treatment=Treatment(
+        "Bound what goes in: add a small constant under roots and in denominators, use "
+        "log_softmax in place of log(softmax), clamp exponents.",
+        code="x = torch.log(x.clamp_min(1e-6))",
+    ),
+    level="severe",
+    confidence=0.97,
+    explains=BAD_START | BAD_SIGNAL,
+    example=lambda: {"model": Functional(torch.log)},
+)
+
+
 def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
     """The first operation whose output is not finite, unless it is infinite on purpose.
 
@@ -68,21 +90,9 @@ def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
         return
     for name, value in zip(table["name"], table["second_moment"], strict=True):
         if not math.isfinite(value):
-            yield Finding(
-                "non-finite",
+            yield NON_FINITE.finding(
                 f"The output of {name} is not finite on finite inputs.",
                 math.inf if math.isnan(value) else value,
-                (None, None),
-                "A logarithm or root of a negative number, a division by 0, or numbers too large for their "
-                "type.",
-                Treatment(
-                    "Bound what goes in: add a small constant under roots and in denominators, use "
-                    "log_softmax in place of log(softmax), clamp exponents.",
-                    code="x = torch.log(x.clamp_min(1e-6))",
-                ),
-                level="severe",
-                confidence=0.97,
-                stage="signal",
                 layer=name,
             )
             return
@@ -110,69 +120,107 @@ def _fold(efolds: float) -> str:
     return f"{math.exp(min(abs(efolds), 600)):.2g}"
 
 
+EXPLODING_SIGNAL = card(
+    "exploding-signal",
+    stage="signal",
+    sees="the signal grows through depth",
+    cause="Weights are larger than the activation allows: the outputs are huge and so are the gradients, and "
+    "the first steps throw the network far away.",
+    treatment=Treatment(
+        "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), or normalise.",
+        {"init": "he"},
+        "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+    ),
+    sign="forward-growth",
+    level="severe",
+    confidence=0.95,
+    course=("A6", "A8"),
+    unit="e-folds",
+    explains=BAD_START,
+    example=lambda: {"model": with_weights(perceptron(depth=12), 0.6)},
+)
+
+
 def _growing(growth: float, slope: float, reading: Reading) -> Finding:
-    return Finding(
-        "exploding-signal",
+    return EXPLODING_SIGNAL.finding(
         f"The signal's square grows {_fold(growth)} times from the first layer to the last, {_fold(slope)} "
         "times with each layer.",
         growth,
-        ranges.healthy("forward-growth"),
-        "Weights are larger than the activation allows: the outputs are huge and so are the gradients, and "
-        "the first steps throw the network far away.",
-        Treatment(
-            "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), or normalise.",
-            {"init": "he"},
-            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
-        ),
-        level="severe",
-        confidence=0.95,
-        stage="signal",
-        course=("A6", "A8"),
-        unit="e-folds",
     )
+
+
+VANISHING_SIGNAL = card(
+    "vanishing-signal",
+    stage="signal",
+    sees="the signal shrinks through depth",
+    cause="The last layers see next to nothing of the input, and the first ones get next to no gradient.",
+    treatment=Treatment(
+        "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), add skip "
+        "connections, or normalise.",
+        {"init": "he"},
+        "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+    ),
+    level="severe",
+    confidence=0.95,
+    course=("A6", "A8"),
+    unit="e-folds",
+    explains=BAD_START,
+    example=lambda: {"model": with_weights(perceptron(depth=12), 0.01)},
+)
 
 
 def _shrinking(growth: float, slope: float, reading: Reading, sign: str) -> Finding:
     what = "signal's square" if sign == "forward-growth" else "difference between examples (squared)"
-    return Finding(
-        "vanishing-signal",
+    return VANISHING_SIGNAL.finding(
         f"The {what} shrinks {_fold(growth)} times from the first layer to the last, {_fold(slope)} times "
         "with each layer.",
         growth,
-        ranges.healthy(sign),
-        "The last layers see next to nothing of the input, and the first ones get next to no gradient.",
-        Treatment(
-            "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), add skip "
-            "connections, or normalise.",
-            {"init": "he"},
-            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
-        ),
-        level="severe",
-        confidence=0.95,
-        stage="signal",
-        course=("A6", "A8"),
-        unit="e-folds",
+        healthy=ranges.healthy(sign),
     )
+
+
+WRONG_GAIN = card(
+    "wrong-gain",
+    stage="signal",
+    sees="an initialisation that does not suit the activation",
+    cause="The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, "
+    "with n inputs. A few layers bear it, many do not.",
+    treatment=Treatment(
+        "Initialise with the gain of the activation.",
+        {"init": "he"},
+        "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
+    ),
+    sign="forward-slope",
+    confidence=0.8,
+    course=("A8", "A9"),
+    unit="per layer",
+    explains=BAD_START,
+    example=lambda: {"model": with_weights(perceptron(depth=3), 1.0)},
+)
 
 
 def _wrong_gain(slope: float) -> Finding:
-    return Finding(
-        "wrong-gain",
-        f"With each layer the signal's square changes {math.exp(slope):.2f} times.",
-        slope,
-        ranges.healthy("forward-slope"),
-        "The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, "
-        "with n inputs. A few layers bear it, many do not.",
-        Treatment(
-            "Initialise with the gain of the activation.",
-            {"init": "he"},
-            "torch.nn.init.kaiming_normal_(layer.weight, nonlinearity='relu')",
-        ),
-        confidence=0.8,
-        stage="signal",
-        course=("A8", "A9"),
-        unit="per layer",
+    return WRONG_GAIN.finding(
+        f"With each layer the signal's square changes {math.exp(slope):.2f} times.", slope
     )
+
+
+DEAD_UNITS = card(
+    "dead-units",
+    stage="signal",
+    sees="units that pass no gradient on any example",
+    cause="A ReLU whose input is always negative outputs 0 and passes no gradient back: nothing will wake "
+    "it. Large negative biases or one step that was too large do this.",
+    treatment=Treatment(
+        "Start biases at 0, lower the learning rate, or use an activation with a slope on both sides.",
+        {"model.activation": "leaky-relu"},
+        "torch.nn.init.zeros_(layer.bias)  # or torch.nn.LeakyReLU(0.01)",
+    ),
+    sign="dead-share",
+    course=("A5",),
+    explains=NO_LEARNING | {"vanishing-gradient", "vanishing-signal", "wrong-gain", "no-gradient"},
+    example=lambda: {"model": changed(perceptron(), lambda m: m[2].bias.fill_(-30))},
+)
 
 
 def _dead(exam: Examination) -> Iterator[Finding]:
@@ -188,30 +236,36 @@ def _dead(exam: Examination) -> Iterator[Finding]:
     worst, layer = _largest(table["name"], shares)
     exam.sign("dead-share", worst, layer)
     if ranges.too_high("dead-share", worst):
-        yield Finding(
-            "dead-units",
+        yield DEAD_UNITS.finding(
             f"{worst:.0%} of the units of {layer} give no gradient on any example.",
             worst,
-            ranges.healthy("dead-share"),
-            "A ReLU whose input is always negative outputs 0 and passes no gradient back: nothing will wake "
-            "it. Large negative biases or one step that was too large do this.",
-            Treatment(
-                "Start biases at 0, lower the learning rate, or use an activation with a slope on both "
-                "sides.",
-                {"model.activation": "leaky-relu"},
-                "torch.nn.init.zeros_(layer.bias)  # or torch.nn.LeakyReLU(0.01)",
-            ),
-            # A layer that is dead as a whole is why nothing comes after it, not the other way round.
             confidence=0.97 if worst > 0.9 else 0.9,
-            stage="signal",
             layer=layer,
-            course=("A5",),
         )
 
 
 def _largest(names: list[str], values: list[float | None]) -> tuple[float, str]:
     known = [(value, name) for name, value in zip(names, values, strict=True) if value is not None]
     return max(known, default=(0.0, ""))
+
+
+SATURATION = card(
+    "saturation",
+    stage="signal",
+    sees="bounded activations where they are flat",
+    cause="A sigmoid or tanh far from 0 has no slope: its units hardly react and pass hardly any gradient "
+    "back.",
+    treatment=Treatment(
+        "Initialise with smaller weights (Glorot), normalise before the activation, or use ReLU.",
+        {"init": "glorot"},
+        "torch.nn.init.xavier_normal_(layer.weight)",
+    ),
+    sign="saturated-share",
+    confidence=0.9,
+    course=("A4", "A7"),
+    explains=BAD_START - {"saturation"},
+    example=lambda: {"model": with_weights(perceptron(nn.Tanh), 3.0)},
+)
 
 
 def _saturated(exam: Examination) -> Iterator[Finding]:
@@ -222,23 +276,46 @@ def _saturated(exam: Examination) -> Iterator[Finding]:
     worst, layer = _largest(table["name"], table["saturation"])
     exam.sign("saturated-share", worst, layer)
     if ranges.too_high("saturated-share", worst):
-        yield Finding(
-            "saturation",
-            f"{worst:.0%} of the inputs of {layer} lie where it is all but flat.",
-            worst,
-            ranges.healthy("saturated-share"),
-            "A sigmoid or tanh far from 0 has no slope: its units hardly react and pass hardly any gradient "
-            "back.",
-            Treatment(
-                "Initialise with smaller weights (Glorot), normalise before the activation, or use ReLU.",
-                {"init": "glorot"},
-                "torch.nn.init.xavier_normal_(layer.weight)",
-            ),
-            confidence=0.9,
-            stage="signal",
-            layer=layer,
-            course=("A4", "A7"),
+        yield SATURATION.finding(
+            f"{worst:.0%} of the inputs of {layer} lie where it is all but flat.", worst, layer=layer
         )
+
+
+_BETTER_PATHS = Treatment(
+    "Use ReLU or GELU in place of sigmoids, the matching initialisation, skip connections or normalisation.",
+    {"model.activation": "relu", "init": "he"},
+    "x = x + block(norm(x))",
+)
+
+VANISHING_GRADIENT = card(
+    "vanishing-gradient",
+    stage="gradients",
+    sees="the gradient shrinks on its way back",
+    cause="Each layer multiplies it by the slope of its activation (at most 1/4 for a sigmoid) and its "
+    "weights: the first layers hardly learn.",
+    treatment=_BETTER_PATHS,
+    sign="backward-growth",
+    level="severe",
+    course=("A4",),
+    unit="e-folds",
+    explains=BAD_START | {"vanishing-signal", "wrong-gain"},
+    example=lambda: {"model": with_weights(perceptron(nn.Sigmoid, depth=10), 0.2)},
+)
+
+EXPLODING_GRADIENT = card(
+    "exploding-gradient",
+    stage="gradients",
+    sees="the gradient grows on its way back",
+    cause="Each layer multiplies it by the slope of its activation and its weights: the first layers take "
+    "steps that are far too long, at a learning rate that suits the last ones.",
+    treatment=_BETTER_PATHS,
+    sign="backward-growth",
+    level="severe",
+    course=("A4",),
+    unit="e-folds",
+    explains=TOO_MUCH | {"wrong-gain", "cannot-overfit-batch", "underfitting"},
+    example=lambda: {"model": perceptron(depth=40, norm=nn.BatchNorm1d)},
+)
 
 
 def examine_gradients(exam: Examination) -> Iterator[Finding]:
@@ -248,31 +325,11 @@ def examine_gradients(exam: Examination) -> Iterator[Finding]:
     if missing:
         exam.could_not("gradients through depth", missing[0])
     if growth is not None and ranges.too_high("backward-growth", growth):
-        yield _gradient("vanishing-gradient", growth, "shrinks")
+        yield VANISHING_GRADIENT.finding(_on_its_way("shrinks", growth), growth)
     elif growth is not None and ranges.too_low("backward-growth", growth):
-        yield _gradient("exploding-gradient", growth, "grows")
+        yield EXPLODING_GRADIENT.finding(_on_its_way("grows", growth), growth)
 
 
-def _gradient(code: str, growth: float, verb: str) -> Finding:
-    smaller = code == "vanishing-gradient"
-    return Finding(
-        code,
-        f"The gradient's square {verb} {_fold(growth)} times on its way back from the last layer to the "
-        "first.",
-        growth,
-        ranges.healthy("backward-growth"),
-        "Each layer multiplies it by the slope of its activation (at most 1/4 for a sigmoid) and its "
-        "weights: the first layers "
-        + ("hardly learn." if smaller else "are thrown about by steps that suit the last ones."),
-        Treatment(
-            "Use ReLU or GELU in place of sigmoids, the matching initialisation, skip connections or "
-            "normalisation.",
-            {"model.activation": "relu", "init": "he"},
-            "x = x + block(norm(x))",
-        ),
-        level="severe",
-        confidence=0.9,
-        stage="gradients",
-        course=("A4",),
-        unit="e-folds",
-    )
+def _on_its_way(verb: str, growth: float) -> str:
+    way = "on its way back from the last layer to the first"
+    return f"The gradient's square {verb} {_fold(growth)} times {way}."

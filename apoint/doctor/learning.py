@@ -10,11 +10,17 @@ import math
 import statistics
 from collections.abc import Iterator
 
+import torch
+from torch import nn
+
 from apoint.doctor import ranges
+from apoint.doctor.card import card
 from apoint.doctor.copies import rates
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.flow import NON_FINITE
 from apoint.doctor.running import broken_off
+from apoint.doctor.specimens import Applied, perceptron
 from apoint.doctor.trial import History
 
 FEW = 8  # examples a batch below which their noise may be what the rate does not suit
@@ -80,6 +86,20 @@ def _advantage(base: History, other: History | None) -> float | None:
     return (base.last - other.last) / _scale(base)
 
 
+LR_TOO_HIGH = card(
+    "lr-too-high",
+    stage="optimisation",
+    sees="a lower learning rate does clearly better from the same start",
+    cause="Steps are longer than the loss is smooth: each one overshoots what the last one gained.",
+    sign="slower-advantage",
+    course=("D4", "F2"),
+    explains=frozenset(
+        {"non-finite", "dead-units", "noisy-gradient", "overfitting", "underfitting", "batchnorm-statistics"}
+    ),
+    example=lambda: {"model": perceptron(), "lr": 1.0},
+)
+
+
 def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
     gain = exam.sign("slower-advantage", _advantage(history, exam.at_rate(0.1)))
     if gain is None:
@@ -106,22 +126,17 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
         yield _no_warmup(history, warmed, ended, float(warm or 0.0))
         return
     rate = rates(exam.patient.optimizer)[0]
-    yield Finding(
-        "lr-too-high",
+    yield LR_TOO_HIGH.finding(
         f"With the learning rate of {rate:g} {ended}; with {rate * factor:g} at {slower.last:.3g}, after "
         f"{slower.steps} steps from the same start.",
         gain,
-        ranges.healthy("slower-advantage"),
-        "Steps are longer than the loss is smooth: each one overshoots what the last one gained.",
-        Treatment(
+        treatment=Treatment(
             f"Take a learning rate of {rate * factor:g}, then between that and {rate:g}.",
             {"optimizer.lr": rate * factor},
             f"optimizer = {type(exam.patient.optimizer).__name__}(model.parameters(), lr={rate * factor:g})",
         ),
         level="severe" if history.ended else "warning",
         confidence=0.9 if history.ended else 0.8,
-        stage="optimisation",
-        course=("D4", "F2"),
     )
 
 
@@ -134,25 +149,32 @@ def _too_noisy(exam: Examination, history: History) -> Iterator[Finding]:
         yield _noisy(exam, history, larger, f"the loss ends at {history.last:.3g}")
 
 
+NOISY_GRADIENT = card(
+    "noisy-gradient",
+    stage="optimisation",
+    sees="small batches at the rate of large ones: larger ones do clearly better at the same rate",
+    cause="Most of each step is noise of the choice of examples, which the learning rate lets through: "
+    "training is a random walk with a small drift.",
+    sign="slower-advantage",
+    confidence=0.8,
+    course=("F4", "C4"),
+    explains=frozenset({"lr-too-high", "lr-too-low", "underfitting"}),
+    example=lambda: {"model": perceptron(), "batch_size": 1, "optimizer": torch.optim.SGD, "lr": 0.3},
+)
+
+
 def _noisy(exam: Examination, history: History, larger: History, ended: str) -> Finding:
     size = exam.patient.train.batch_size
-    return Finding(
-        "noisy-gradient",
+    return NOISY_GRADIENT.finding(
         f"With batches of {size} {ended}; with batches sixteen times as large, at the same rate, at "
         f"{larger.last:.3g}.",
         _advantage(history, larger) or 0.0,
-        ranges.healthy("slower-advantage"),
-        "Most of each step is noise of the choice of examples, which the learning rate lets through: "
-        "training is a random walk with a small drift.",
-        Treatment(
+        treatment=Treatment(
             "Take larger batches, or lower the learning rate as much as they are too small.",
             {"batch_size": 16 * size},
             f"loader = DataLoader(dataset, batch_size={16 * size}, shuffle=True)",
         ),
         level="severe" if history.ended else "warning",
-        confidence=0.8,
-        stage="optimisation",
-        course=("F4", "C4"),
     )
 
 
@@ -187,25 +209,46 @@ def _warms_up_throughout(exam: Examination) -> bool:
     return bool(factors) and max(factors[: exam.trial_steps]) < 0.5 * max(factors)
 
 
+MISSING_WARMUP = card(
+    "missing-warmup",
+    stage="optimisation",
+    sees="a warm-up does clearly better at the same rate",
+    cause="The rate itself is good, but not for the first steps: gradients of a fresh network are large and "
+    "an adaptive method knows too little of them.",
+    treatment=Treatment(
+        "Let the learning rate rise from 0 over the first twentieth of training.",
+        {"schedule": {"name": "cosine", "warmup": "5%"}},
+        "torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)",
+    ),
+    sign="slower-advantage",
+    confidence=0.7,
+    course=("F10", "J5"),
+    explains=frozenset({"non-finite", "noisy-gradient", "dead-units", "lr-too-high", "batchnorm-statistics"}),
+    example=lambda: {"model": perceptron(nn.Tanh, depth=10), "lr": 0.03},
+)
+
+
 def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Finding:
-    return Finding(
-        "missing-warmup",
+    return MISSING_WARMUP.finding(
         f"Without a warm-up {ended}; with one over half of as many steps at {warmed.last:.3g}, at the same "
         "rate.",
         gain,
-        ranges.healthy("slower-advantage"),
-        "The rate itself is good, but not for the first steps: gradients of a fresh network are large and "
-        "an adaptive method knows too little of them.",
-        Treatment(
-            "Let the learning rate rise from 0 over the first twentieth of training.",
-            {"schedule": {"name": "cosine", "warmup": "5%"}},
-            "torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)",
-        ),
         level="severe" if history.ended else "warning",
-        confidence=0.7,
-        stage="optimisation",
-        course=("F10", "J5"),
     )
+
+
+LR_TOO_LOW = card(
+    "lr-too-low",
+    stage="optimisation",
+    sees="a higher learning rate does clearly better from the same start",
+    cause="Each step changes the weights so little that training would take many times longer than it needs "
+    "to.",
+    sign="faster-advantage",
+    confidence=0.85,
+    course=("F2",),
+    explains=frozenset(),
+    example=lambda: {"model": perceptron(), "lr": 1e-7},
+)
 
 
 def _too_low(exam: Examination, history: History) -> Iterator[Finding]:
@@ -222,43 +265,66 @@ def _too_low(exam: Examination, history: History) -> Iterator[Finding]:
         return
     (factor, faster), rate = _best(exam, (10.0, 1e2, 1e3, 1e4)), rates(exam.patient.optimizer)[0]
     assert faster is not None
-    yield Finding(
-        "lr-too-low",
+    yield LR_TOO_LOW.finding(
         f"With the learning rate of {rate:g} the loss goes from {history.first:.3g} to {history.last:.3g} "
         f"in {history.steps} steps; with {rate * factor:g} to {faster.last:.3g}.",
         gain,
-        ranges.healthy("faster-advantage"),
-        "Each step changes the weights so little that training would take many times longer than it needs "
-        "to.",
-        Treatment(
+        treatment=Treatment(
             f"Take a learning rate of {rate * factor:g}, and others near it.",
             {"optimizer.lr": rate * factor},
             f"optimizer = {type(exam.patient.optimizer).__name__}(model.parameters(), lr={rate * factor:g})",
         ),
-        confidence=0.85,
-        stage="optimisation",
-        course=("F2",),
     )
 
 
 def _broken(history: History) -> Iterator[Finding]:
     if not history.ended:
         return
-    yield Finding(
-        "non-finite",
+    yield NON_FINITE.finding(
         f"Training breaks off: {history.ended}.",
         math.inf,
-        (None, None),
-        "Not because of the learning rate: with a tenth of it the same happens.",
-        Treatment(
+        cause="Not because of the learning rate: with a tenth of it the same happens.",
+        treatment=Treatment(
             "Look for a logarithm or root near 0, a division by something that can be 0, or half precision "
             "without loss scaling.",
             code="torch.autograd.set_detect_anomaly(True)",
         ),
+        stage="optimisation",
         level="severe",
         confidence=0.8,
-        stage="optimisation",
     )
+
+
+UNDERFITTING = card(
+    "underfitting",
+    stage="optimisation",
+    sees="a network that is too small to memorise sixteen examples",
+    treatment=Treatment("Make it wider or deeper.", {"model.width": 128}, "torch.nn.Linear(inputs, 128)"),
+    sign="memorised-loss",
+    confidence=0.75,
+    explains=frozenset({"cannot-overfit-batch", "lr-too-low"}),
+    example=lambda: {"model": perceptron(width=1), "quick": False},
+)
+
+
+CANNOT_OVERFIT_BATCH = card(
+    "cannot-overfit-batch",
+    stage="optimisation",
+    sees="sixteen examples cannot be memorised",
+    cause="A network that cannot memorise a handful of examples does not learn: something between "
+    "inputs, loss and weights is broken.",
+    treatment=Treatment(
+        "Check that inputs and targets belong together, that the last layer can give every target, and "
+        "that nothing in forward() throws the input away.",
+        code="for _ in range(200): step(x[:16], y[:16])  # the loss should go to 0",
+    ),
+    sign="memorised-loss",
+    confidence=0.7,
+    explains=frozenset({"lr-too-low", "underfitting"}),
+    example=lambda: {
+        "model": nn.Sequential(Applied(lambda x: x.mean(1, keepdim=True).sign().expand_as(x)), perceptron())
+    },
+)
 
 
 def _memory(exam: Examination) -> Iterator[Finding]:
@@ -276,32 +342,13 @@ def _memory(exam: Examination) -> Iterator[Finding]:
         f"After {history.steps} steps on the same 16 examples the loss is still {share:.0%} of what it was."
     )
     if small:
-        yield Finding(
-            "underfitting",
+        yield UNDERFITTING.finding(
             words,
             share,
-            ranges.healthy("memorised-loss"),
-            f"With {num_weights(exam)} weights the network is too small even to memorise these.",
-            Treatment("Make it wider or deeper.", {"model.width": 128}, "torch.nn.Linear(inputs, 128)"),
-            confidence=0.75,
-            stage="optimisation",
+            cause=f"With {num_weights(exam)} weights the network is too small even to memorise these.",
         )
         return
-    yield Finding(
-        "cannot-overfit-batch",
-        words,
-        share,
-        ranges.healthy("memorised-loss"),
-        "A network that cannot memorise a handful of examples does not learn: something between "
-        "inputs, loss and weights is broken.",
-        Treatment(
-            "Check that inputs and targets belong together, that the last layer can give every target, and "
-            "that nothing in forward() throws the input away.",
-            code="for _ in range(200): step(x[:16], y[:16])  # the loss should go to 0",
-        ),
-        confidence=0.7,
-        stage="optimisation",
-    )
+    yield CANNOT_OVERFIT_BATCH.finding(words, share)
 
 
 def num_weights(exam: Examination) -> int:

@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from apoint.doctor import ranges
+from apoint.doctor.card import card
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.specimens import altered, convolutional, perceptron
 from apoint.doctor.start import constant_loss
 from apoint.probes import Batch, Subject, preserve_state
 
@@ -54,6 +56,25 @@ def _scale(exam: Examination, batch: Batch) -> float:
     return known if known and known > 0 else max(abs(exam.history.first), 1e-12)
 
 
+BATCHNORM_STATISTICS = card(
+    "batchnorm-statistics",
+    stage="generalisation",
+    sees="running statistics that are not those of the data",
+    cause="The running statistics of batch norm are not those of the data: too slow a momentum, too few "
+    "steps, or data of another kind seen in between.",
+    treatment=Treatment(
+        "Set the momentum of batch norm to 0.1, or compute the statistics again before evaluating.",
+        code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
+        "        module.momentum = 0.1",
+    ),
+    sign="mode-gap",
+    confidence=0.85,
+    course=("J1",),
+    explains=frozenset({"overfitting"}),
+    example=lambda: {"model": convolutional(momentum=1e-4), "quick": False},
+)
+
+
 def _modes(
     exam: Examination, model: nn.Module, seen: Batch, evaluated: float, scale: float
 ) -> Iterator[Finding]:
@@ -70,24 +91,39 @@ def _modes(
         return
     gap = exam.sign("mode-gap", (evaluated - sum(trained) / len(trained)) / scale) or 0.0
     if ranges.too_high("mode-gap", gap):
-        yield Finding(
-            "batchnorm-statistics",
+        yield BATCHNORM_STATISTICS.finding(
             f"On the same training examples the loss is {evaluated:.3g} in eval mode and "
             f"{sum(trained) / len(trained):.3g} in train mode.",
             gap,
-            ranges.healthy("mode-gap"),
-            "The running statistics of batch norm are not those of the data: too slow a momentum, too few "
-            "steps, or data of another kind seen in between.",
-            Treatment(
-                "Set the momentum of batch norm to 0.1, or compute the statistics again before evaluating.",
-                code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
-                "        module.momentum = 0.1",
-            ),
-            confidence=0.85,
-            stage="generalisation",
             layer=norms[0],
-            course=("J1",),
         )
+
+
+def _few_again_and_again(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    few = torch.arange(1400) % 24
+    return torch.cat([x[few], x[1400:]]), torch.cat([y[few], y[1400:]])
+
+
+OVERFITTING = card(
+    "overfitting",
+    stage="generalisation",
+    sees="the loss on held-out data far above that on training data",
+    treatment=Treatment(
+        "More data or augmentation first; then weight decay, dropout, a smaller network, or stopping early.",
+        {"optimizer.weight_decay": 0.1},
+        "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)",
+    ),
+    sign="generalisation-gap",
+    confidence=0.8,
+    course=("K11", "I7"),
+    explains=frozenset(),
+    example=lambda: {
+        "model": perceptron(width=128),
+        "data": altered(_few_again_and_again),
+        "quick": False,
+        "lr": 3e-3,
+    },
+)
 
 
 def _gap(exam: Examination, model: nn.Module, evaluated: float, scale: float) -> Iterator[Finding]:
@@ -99,20 +135,9 @@ def _gap(exam: Examination, model: nn.Module, evaluated: float, scale: float) ->
     gap = exam.sign("generalisation-gap", (held - evaluated) / scale) or 0.0
     exam.sign("held-out-loss", held / scale)
     if ranges.too_high("generalisation-gap", gap):
-        yield Finding(
-            "overfitting",
+        yield OVERFITTING.finding(
             f"After the short training the loss is {evaluated:.3g} on training examples and {held:.3g} on "
             "others.",
             gap,
-            ranges.healthy("generalisation-gap"),
-            f"The network memorises its {len(exam.patient.train)} examples.",
-            Treatment(
-                "More data or augmentation first; then weight decay, dropout, a smaller network, or "
-                "stopping early.",
-                {"optimizer.weight_decay": 0.1},
-                "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)",
-            ),
-            confidence=0.8,
-            stage="generalisation",
-            course=("K11", "I7"),
+            cause=f"The network memorises its {len(exam.patient.train)} examples.",
         )

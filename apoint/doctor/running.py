@@ -11,7 +11,9 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
+from apoint.doctor.card import ENDS_TRAINING, Card, card
 from apoint.doctor.copies import CannotCopyError, copied
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
@@ -29,17 +31,74 @@ from apoint.doctor.failure import (
 )
 from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.fitting import Case, Fit, what_fits
+from apoint.doctor.specimens import Applied, FailingDataset, altered, perceptron
 from apoint.doctor.trial import History, any_step, own_randomness, plain_loss, plain_step
 from apoint.errors import ApointError
 from apoint.probes import Batch, preserve_state
 
-CODES: dict[Part, str] = {
-    "batch": "batch-fails",
-    "forward": "forward-fails",
-    "loss": "loss-fails",
-    "backward": "backward-fails",
-    "update": "step-fails",
-    "step": "step-fails",
+_ENDS = "An error that nothing catches ends training there."
+
+BATCH_FAILS = card(
+    "batch-fails",
+    stage="run",
+    sees="loading a batch, or putting examples together into one, raises an error",
+    cause=_ENDS,
+    level="severe",
+    confidence=1.0,
+    example=lambda: {"model": perceptron(), "data": DataLoader(FailingDataset(), 20), "test": None},
+)
+
+FORWARD_FAILS = card(
+    "forward-fails",
+    stage="run",
+    sees="the model raises an error",
+    cause=_ENDS,
+    level="severe",
+    confidence=1.0,
+    explains=ENDS_TRAINING,
+    example=lambda: {"model": nn.Sequential(nn.Linear(100, 10))},
+)
+
+LOSS_FAILS = card(
+    "loss-fails",
+    stage="run",
+    sees="the loss raises an error, or there is none",
+    cause=_ENDS,
+    level="severe",
+    confidence=1.0,
+    explains=ENDS_TRAINING | {"bad-initial-loss"},
+    example=lambda: {"model": perceptron(), "data": altered(lambda x, y: (x, y + 1))},
+)
+
+BACKWARD_FAILS = card(
+    "backward-fails",
+    stage="run",
+    sees="the backward pass raises an error",
+    cause=_ENDS,
+    level="severe",
+    confidence=1.0,
+    explains=ENDS_TRAINING | {"no-gradient"},
+    example=lambda: {"model": nn.Sequential(perceptron(), Applied(lambda x: x.detach()))},
+)
+
+STEP_FAILS = card(
+    "step-fails",
+    stage="run",
+    sees="the optimizer's step, or your own training step, raises an error",
+    cause=_ENDS,
+    level="severe",
+    confidence=1.0,
+    explains=ENDS_TRAINING,
+    example=lambda: {"model": perceptron(), "step": lambda model, batch, loss, optimizer: batch["x"]},
+)
+
+CARDS: dict[Part, Card] = {
+    "batch": BATCH_FAILS,
+    "forward": FORWARD_FAILS,
+    "loss": LOSS_FAILS,
+    "backward": BACKWARD_FAILS,
+    "update": STEP_FAILS,
+    "step": STEP_FAILS,
 }
 _SUBJECTS: dict[Part, str] = {
     "batch": "Loading a batch",
@@ -295,22 +354,15 @@ def _caller(case: Case) -> str:
 def _finding(
     failure: StepFailedError, place: str, layer: str, details: dict[str, str], fit: Fit | None
 ) -> Finding:
-    fact, words, code = fit or Fit(
-        "An error that nothing catches ends training there.", UNKNOWN, _TRACEBACK[failure.part]
-    )
+    fact, words, code = fit or Fit(_ENDS, UNKNOWN, _TRACEBACK[failure.part])
     verb = "fails" if isinstance(failure.error, ApointError) else "raises"
     raised = str(failure.error) if verb == "fails" else said(failure.error).rstrip(".")
     when = f", {failure.when}" if failure.when else ""
-    return Finding(
-        CODES[failure.part],
+    return CARDS[failure.part].finding(
         f"{_SUBJECTS[failure.part]} {verb}{':' if verb == 'fails' else ''} {raised}{when}.",
         1.0,
-        (None, None),
-        fact,
-        Treatment(words, code=code),
-        level="severe",
-        confidence=1.0,
-        stage="run",
+        cause=fact,
+        treatment=Treatment(words, code=code),
         layer=layer,
         place=place,
         details={"exception": said(failure.error), **details},

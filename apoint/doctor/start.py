@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from apoint.doctor import ranges
+from apoint.doctor.card import NO_LEARNING, TOO_MUCH, card
 from apoint.doctor.examination import Examination
 from apoint.doctor.finding import Finding, Treatment
+from apoint.doctor.specimens import altered, changed, perceptron
 from apoint.errors import UsageError
 from apoint.probes import Subject, preserve_state
 
@@ -67,6 +69,25 @@ def _reordered(subject: Subject) -> float | None:
     return float(subject.loss(batch.with_targets(batch.targets.roll(1, 0))))
 
 
+DOUBLE_SOFTMAX = card(
+    "double-softmax",
+    stage="loss",
+    sees="probabilities where the loss wants logits",
+    cause="The softmax of probabilities is nearly uniform: the loss cannot fall far below its start, and "
+    "gradients are a fraction of what they should be.",
+    treatment=Treatment(
+        "Return logits from the model: remove its last softmax; apply it only to show probabilities.",
+        code="return self.head(x)  # not softmax(self.head(x))",
+    ),
+    healthy=(None, 0.0),
+    level="severe",
+    confidence=0.98,
+    course=("A3",),
+    explains=NO_LEARNING | {"bad-initial-loss", "noisy-gradient"},
+    example=lambda: {"model": nn.Sequential(perceptron(), nn.Softmax(-1))},
+)
+
+
 def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None) -> Iterator[Finding]:
     targets = subject.batch.targets
     if outputs is None or outputs.dim() < 2 or outputs.shape[-1] < 2 or not isinstance(targets, Tensor):
@@ -76,22 +97,10 @@ def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None)
     are_probabilities = bool(outputs.min() >= 0) and float((sums - 1).abs().max()) < 1e-3
     if not are_probabilities or targets.is_floating_point() or not _takes_logits(subject, outputs):
         return
-    yield Finding(
-        "double-softmax",
+    yield DOUBLE_SOFTMAX.finding(
         "Outputs are probabilities already (each example's sum to 1), and the loss applies a softmax to "
         "them.",
         1.0,
-        (None, 0.0),
-        "The softmax of probabilities is nearly uniform: the loss cannot fall far below its start, and "
-        "gradients are a fraction of what they should be.",
-        Treatment(
-            "Return logits from the model: remove its last softmax; apply it only to show probabilities.",
-            code="return self.head(x)  # not softmax(self.head(x))",
-        ),
-        level="severe",
-        confidence=0.98,
-        stage="loss",
-        course=("A3",),
     )
 
 
@@ -105,6 +114,21 @@ def _takes_logits(subject: Subject, outputs: Tensor) -> bool:
     return math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-5)
 
 
+WRONG_REDUCTION = card(
+    "wrong-reduction",
+    stage="loss",
+    sees="a loss summed over examples",
+    treatment=Treatment(
+        "Take the mean over examples.",
+        code='loss = torch.nn.CrossEntropyLoss(reduction="mean")',
+    ),
+    healthy=(0.95, 1.05),
+    confidence=0.97,
+    explains=TOO_MUCH | {"bad-initial-loss", "dead-units", "overfitting"},
+    example=lambda: {"model": perceptron(), "loss": nn.CrossEntropyLoss(reduction="sum")},
+)
+
+
 def _reduction(exam: Examination, loss: float, doubled: float) -> Iterator[Finding]:
     if loss == 0 or not math.isfinite(loss):
         return
@@ -112,20 +136,37 @@ def _reduction(exam: Examination, loss: float, doubled: float) -> Iterator[Findi
     if abs(ratio - 2) > 0.1:
         return
     size = exam.patient.train.batch_size
-    yield Finding(
-        "wrong-reduction",
+    yield WRONG_REDUCTION.finding(
         f"A batch with every example in it twice has {ratio:.2f} times the loss: it is summed over examples.",
         ratio,
-        (0.95, 1.05),
-        f"Gradients are as many times too large as there are examples in a batch ({size}), so the learning "
-        "rate means something else for every batch size.",
-        Treatment(
-            "Take the mean over examples.",
-            code='loss = torch.nn.CrossEntropyLoss(reduction="mean")',
-        ),
-        confidence=0.97,
-        stage="loss",
+        cause=f"Gradients are as many times too large as there are examples in a batch ({size}), so the "
+        "learning rate means something else for every batch size.",
     )
+
+
+def _broadcast(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().mean()
+
+
+TARGET_SHAPE = card(
+    "target-shape",
+    stage="loss",
+    sees="outputs and targets broadcast against one another",
+    cause="The shapes are broadcast against one another, so that every output is compared with every target; "
+    "the best answer is then the mean of all targets, whatever the input.",
+    treatment=Treatment(
+        "Give both the same shape.",
+        code="loss = loss_function(outputs.squeeze(-1), targets)",
+    ),
+    level="severe",
+    confidence=0.98,
+    explains=NO_LEARNING | {"bad-initial-loss", "noisy-gradient"},
+    example=lambda: {
+        "model": nn.Sequential(perceptron(), nn.Linear(10, 1)),
+        "data": altered(lambda x, y: (x, x[:, :3].sum(1))),
+        "loss": _broadcast,
+    },
+)
 
 
 def _shape(
@@ -140,22 +181,30 @@ def _shape(
     same = math.isclose(loss, shuffled, rel_tol=1e-6, abs_tol=1e-9)
     if not (varied and same and mixed):
         return
-    yield Finding(
-        "target-shape",
+    yield TARGET_SHAPE.finding(
         f"Outputs have shape {tuple(outputs.shape)}, targets {tuple(targets.shape)}, and the loss is the "
         "same whichever target goes with which example.",
         0.0,
-        (None, None),
-        "The shapes are broadcast against one another, so that every output is compared with every target; "
-        "the best answer is then the mean of all targets, whatever the input.",
-        Treatment(
-            "Give both the same shape.",
-            code="loss = loss_function(outputs.squeeze(-1), targets)",
-        ),
-        level="severe",
-        confidence=0.98,
-        stage="loss",
     )
+
+
+BAD_INITIAL_LOSS = card(
+    "bad-initial-loss",
+    stage="loss",
+    sees="a loss at the start far above that of a constant answer",
+    cause="Before training a network should be as unsure as one that knows only how frequent the answers "
+    "are; it is confidently wrong instead, and the first steps go into unlearning that.",
+    treatment=Treatment(
+        "Initialise the last layer smaller, and its bias to the mean answer.",
+        {"init": "he"},
+        "torch.nn.init.normal_(model.head.weight, std=0.01)\ntorch.nn.init.zeros_(model.head.bias)",
+    ),
+    sign="initial-loss-ratio",
+    confidence=0.8,
+    course=("A7", "A8"),
+    explains=TOO_MUCH | {"overfitting"},
+    example=lambda: {"model": changed(perceptron(), lambda m: m[-1].weight.mul_(60))},
+)
 
 
 def _initial(
@@ -168,21 +217,8 @@ def _initial(
     ratio = exam.sign("initial-loss-ratio", loss / expected) or 0.0
     if not ranges.too_high("initial-loss-ratio", ratio) or explained:
         return
-    yield Finding(
-        "bad-initial-loss",
-        f"The loss starts at {loss:.3g}, {ratio:.1f} times that of a constant answer ({expected:.3g}).",
-        ratio,
-        ranges.healthy("initial-loss-ratio"),
-        "Before training a network should be as unsure as one that knows only how frequent the answers are; "
-        "it is confidently wrong instead, and the first steps go into unlearning that.",
-        Treatment(
-            "Initialise the last layer smaller, and its bias to the mean answer.",
-            {"init": "he"},
-            "torch.nn.init.normal_(model.head.weight, std=0.01)\ntorch.nn.init.zeros_(model.head.bias)",
-        ),
-        confidence=0.8,
-        stage="loss",
-        course=("A7", "A8"),
+    yield BAD_INITIAL_LOSS.finding(
+        f"The loss starts at {loss:.3g}, {ratio:.1f} times that of a constant answer ({expected:.3g}).", ratio
     )
 
 

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from apoint.doctor import ranges
+from apoint.doctor.card import NO_LEARNING, card
 from apoint.doctor.examination import Examination
 from apoint.doctor.examples import Examples
 from apoint.doctor.finding import Finding, Level, Treatment
+from apoint.doctor.specimens import altered, perceptron, randomly
 
 NEIGHBOURS = 5
 FOLDS = 5
@@ -106,26 +108,53 @@ def _pairs(train: Examples, targets: Tensor) -> tuple[Tensor, Tensor]:
     return (x - x.mean(0)) / torch.where(deviation > 0, deviation, 1.0), y
 
 
+SHUFFLED_LABELS = card(
+    "shuffled-labels",
+    stage="data",
+    sees="inputs do not tell their targets: not by their neighbours, a line or, for tokens, shared "
+    "information",
+    cause="Targets that have nothing to do with their inputs can be memorised, and nothing carries over "
+    "to new examples.",
+    treatment=Treatment(
+        "Check that inputs and targets are still in the same order: sorting, shuffling or filtering one "
+        "without the other does this.",
+        code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
+    ),
+    healthy=(BY_CHANCE, None),
+    confidence=0.85,
+    explains=NO_LEARNING | {"label-noise", "overfitting", "lr-too-high", "noisy-gradient"},
+    example=lambda: {"model": perceptron(), "data": altered(lambda x, y: (x, y[randomly(len(y)).argsort()]))},
+)
+
+
 def _shuffled(words: str, z: float, level: Level = "severe") -> Finding:
-    return Finding(
-        "shuffled-labels",
-        f"{words} ({z:.1f} standard errors).",
-        z,
-        (BY_CHANCE, None),
-        "Targets that have nothing to do with their inputs can be memorised, and nothing carries over "
-        "to new examples.",
-        Treatment(
-            "Check that inputs and targets are still in the same order: sorting, shuffling or filtering one "
-            "without the other does this.",
-            code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
-        ),
-        level=level,
-        confidence=0.85,
-        stage="data",
-    )
+    return SHUFFLED_LABELS.finding(f"{words} ({z:.1f} standard errors).", z, level=level)
 
 
 # -- classes -----------------------------------------------------------------------------------------------
+
+
+def _partly_wrong(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    wrong = randomly(len(y)) < 0.4
+    return x, torch.where(wrong, (10 * randomly(2 * len(y))[len(y) :]).long(), y)
+
+
+LABEL_NOISE = card(
+    "label-noise",
+    stage="data",
+    sees="many labels disagree with those of all their neighbours",
+    cause="So many labels are probably wrong; a network that is trained long enough memorises them.",
+    treatment=Treatment(
+        "Look at these examples; until they are fixed, smooth the labels, stop early or use a "
+        "smaller network.",
+        {"loss.label_smoothing": 0.1},
+        "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
+    ),
+    sign="label-disagreement",
+    confidence=0.75,
+    explains=frozenset({"overfitting", "underfitting", "noisy-gradient", "lr-too-high", "lr-too-low"}),
+    example=lambda: {"model": perceptron(), "data": altered(_partly_wrong)},
+)
 
 
 def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
@@ -138,20 +167,9 @@ def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
         words = f"Neighbouring inputs share a label {agreement:+.2f} of the way from chance to always"
         yield _shuffled(words, z)
     elif disagreement is not None and ranges.too_high("label-disagreement", disagreement):
-        yield Finding(
-            "label-noise",
+        yield LABEL_NOISE.finding(
             f"{disagreement:.0%} of the examples whose neighbours agree on a label carry another one.",
             disagreement,
-            ranges.healthy("label-disagreement"),
-            "So many labels are probably wrong; a network that is trained long enough memorises them.",
-            Treatment(
-                "Look at these examples; until they are fixed, smooth the labels, stop early or use a "
-                "smaller network.",
-                {"loss.label_smoothing": 0.1},
-                "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
-            ),
-            confidence=0.75,
-            stage="data",
         )
 
 
@@ -260,6 +278,23 @@ def _shared_information(one: Tensor, other: Tensor) -> float:
 # -- leakage -----------------------------------------------------------------------------------------------
 
 
+LEAKAGE = card(
+    "leakage",
+    stage="data",
+    sees="held-out examples in the training data, or a feature that is the label",
+    cause="What was trained on says nothing of new data: the test metric is too good by an unknown amount.",
+    treatment=Treatment(
+        "Remove duplicates before splitting, and split by source (person, document, day) where "
+        "examples come in groups.",
+        code="x, first = x.unique(dim=0, return_inverse=True)  # then split",
+    ),
+    sign="duplicates",
+    confidence=0.95,
+    explains=frozenset(),
+    example=lambda: {"model": perceptron(), "test": altered(lambda x, y: (x[:300], y[:300]))},
+)
+
+
 def _telling(exam: Examination, x_ND: Tensor, y_N: Tensor, are_classes: bool) -> Iterator[Finding]:
     """A single feature that gives the target away."""
     if not len(x_ND):
@@ -269,18 +304,16 @@ def _telling(exam: Examination, x_ND: Tensor, y_N: Tensor, are_classes: bool) ->
     exam.sign("telling-feature", share)
     limit = ranges.high("telling-feature") if are_classes else TELLING_NUMBER
     if share > limit:
-        yield Finding(
-            "leakage",
+        yield LEAKAGE.finding(
             f"Input feature {feature} alone is explained by the target to {share:.1%}.",
             share,
-            (None, limit),
-            "Such a feature is usually the target itself, or made from it, and will be missing when it "
+            cause="Such a feature is usually the target itself, or made from it, and will be missing when it "
             "matters.",
-            Treatment(
+            treatment=Treatment(
                 "Find out where this feature comes from, and drop it if it is not known before the target."
             ),
+            healthy=(None, limit),
             confidence=0.85,
-            stage="data",
         )
 
 

@@ -29,6 +29,7 @@ from apoint.errors import (
     cut,
     first_line,
 )
+from apoint.progress import ProgressLine, is_wanted
 from apoint.recipe import Document, Recipe, describe_overrides, load_recipe, with_origins
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
@@ -90,6 +91,7 @@ def train(
     *,
     watch: Callable[[Moment], None] | None = None,
     say: Callable[[str], None] | None = None,
+    progress: bool | None = None,
     allow_code: bool = False,
     **options: Unpack[OptionArguments],
 ) -> Run:
@@ -99,12 +101,15 @@ def train(
         recipe: A recipe file, a mapping, or a recipe.
         seed: Which replica.
         changes: Dotted paths and their new values, such as `{"optimizer.lr": 3e-4, "epochs": 3}`.
-        watch: Called now and then with where training stands.
-        say: Called with sentences the user should read; by default they are dropped.
+        watch: Called now and then with where training stands, in place of the progress shown.
+        say: Called with sentences the user should read, in place of showing them.
+        progress: Whether to show progress and notes; by default in a terminal and in a notebook.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **options: See `Options`.
     """
-    with custom.allowing_code(allow_code):
+    with custom.allowing_code(allow_code), ProgressLine() as line:
+        if is_wanted(progress):
+            watch, say = watch or line, say or line.say
         return train_document(*load_recipe(recipe, changes), seed, watch=watch, say=say, **options)
 
 

@@ -56,6 +56,7 @@ DECIDES: dict[str, bool] = {
     "apoint.errors": False,
     "apoint.notebook": False,
     "apoint.opening": False,
+    "apoint.progress": False,
     "apoint.packaged_recipes": False,  # files like any other; what they say is in the fingerprint
     "apoint.store.*": False,
 }

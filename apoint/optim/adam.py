@@ -28,7 +28,7 @@ def _normalised(
     return torch.div(average, denominator).mul_(-lr * correction / (1 - beta1**step))
 
 
-@rule("adam", slots=_MOMENTS, course="I5 I6")
+@rule("adam", family="adam", slots=_MOMENTS, course="I5 I6")
 def adam(
     gradient: Tensor,
     state: State,
@@ -68,7 +68,7 @@ def adam(
     return _normalised(new["average"], new["square"], step, lr, beta1, beta2, eps), new
 
 
-@rule("adamw", slots=_MOMENTS, course="I7", weight_decay=0.01)
+@rule("adamw", family="adam", slots=_MOMENTS, course="I7", weight_decay=0.01)
 def adamw(
     gradient: Tensor,
     state: State,
@@ -105,7 +105,7 @@ def adamw(
     return adam.update(gradient, state, param, step, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
 
 
-@rule("amsgrad", slots={**_MOMENTS, "largest": 0.0})
+@rule("amsgrad", family="adam", slots={**_MOMENTS, "largest": 0.0})
 def amsgrad(
     gradient: Tensor,
     state: State,
@@ -144,7 +144,7 @@ def amsgrad(
     return _normalised(new["average"], new["largest"], step, lr, beta1, beta2, eps), new
 
 
-@rule("adamax", slots={"average": 0.0, "largest": 0.0})
+@rule("adamax", family="adam", slots={"average": 0.0, "largest": 0.0})
 def adamax(
     gradient: Tensor,
     state: State,
@@ -182,7 +182,7 @@ def adamax(
     return average * (-lr / (1 - beta1**step)) / largest, {"average": average, "largest": largest}
 
 
-@rule("nadam", slots={**_MOMENTS, "product": 1.0})
+@rule("nadam", family="adam", slots={**_MOMENTS, "product": 1.0})
 def nadam(
     gradient: Tensor,
     state: State,
@@ -231,7 +231,7 @@ def nadam(
     return ahead * (-lr * correction) / (new["square"].sqrt() + eps * correction), new
 
 
-@rule("radam", slots=_MOMENTS)
+@rule("radam", family="adam", slots=_MOMENTS)
 def radam(
     gradient: Tensor,
     state: State,
@@ -290,7 +290,7 @@ def _rectification(beta2: Scalar, step: int) -> tuple[bool | Tensor, Scalar]:
     return trusted, root(ratio * (1 - decayed))
 
 
-@rule("adabelief", slots={"average": 0.0, "surprise": 0.0})
+@rule("adabelief", family="adam", slots={"average": 0.0, "surprise": 0.0})
 def adabelief(
     gradient: Tensor,
     state: State,

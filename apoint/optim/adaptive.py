@@ -18,7 +18,7 @@ from apoint.optim.base import (
 from apoint.settings import Positive
 
 
-@rule("adagrad", slots={"square_sum": 0.0}, course="I3")
+@rule("adagrad", family="adaptive", slots={"square_sum": 0.0}, course="I3")
 def adagrad(
     gradient: Tensor,
     state: State,
@@ -57,7 +57,7 @@ def adagrad(
     return gradient * -rate / (square_sum.sqrt() + eps), {"square_sum": square_sum}
 
 
-@rule("rmsprop", slots={"square": 0.0, "mean": 0.0, "velocity": 0.0}, course="I4")
+@rule("rmsprop", family="adaptive", slots={"square": 0.0, "mean": 0.0, "velocity": 0.0}, course="I4")
 def rmsprop(
     gradient: Tensor,
     state: State,
@@ -105,7 +105,7 @@ def rmsprop(
     return velocity * -lr, {"square": square, "mean": mean, "velocity": velocity}
 
 
-@rule("adadelta", slots={"square": 0.0, "change": 0.0})
+@rule("adadelta", family="adaptive", slots={"square": 0.0, "change": 0.0})
 def adadelta(
     gradient: Tensor,
     state: State,

@@ -22,13 +22,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from apoint.registry import register
+from apoint.registry import register, registry
 from apoint.settings import Schedulable
 
 Scalar = float | Tensor
@@ -37,6 +37,10 @@ State = dict[str, Tensor]
 """A rule's memory: slots of the parameter's shape, by name."""
 Updated = tuple[Tensor, State]
 """What an update returns: the change of the parameter, and the new memory."""
+
+Family = Literal["descent", "adaptive", "adam", "sign", "other"]
+"""`descent` moves along the gradient or a sum of past ones; `adaptive` divides by a running size of it;
+`adam` does the same to a running average; `sign` keeps only the sign."""
 
 Decay = Annotated[float, Field(ge=0, lt=1), Schedulable()]
 """The decay rate of a running average; 1 would never forget. May be put on a schedule."""
@@ -129,6 +133,7 @@ def rule(
     name: str,
     *,
     slots: Mapping[str, float],
+    family: Family,
     course: str = "",
     weight_decay: float = 0.0,
     check: Callable[[Mapping[str, Any]], None] | None = None,
@@ -140,6 +145,7 @@ def rule(
     Args:
         name: The name in a recipe, in kebab-case.
         slots: The start value of each slot of the rule's memory.
+        family: What kind of rule it is; see `Family`.
         course: The ids of the course items it belongs to, separated by blanks.
         weight_decay: The default of decoupled weight decay.
         check: Refuses settings that are each right but wrong together.
@@ -149,10 +155,21 @@ def rule(
         signature = _settings_signature(update, weight_decay)
         defaults = {key: parameter.default for key, parameter in signature.parameters.items()}
         made = Rule(name, update, dict(slots), defaults)
-        register("optimizer", name, course=course)(_builder(made, signature, check))
+        register("optimizer", name, course=course, family=family)(_builder(made, signature, check))
         return made
 
     return make
+
+
+def family_of(name: str) -> Family:
+    """The family of a registered rule."""
+    found: Family = registry("optimizer")[name].traits.get("family", "other")
+    return found
+
+
+def is_adaptive(name: str) -> bool:
+    """Whether a registered rule divides by a running size of the gradient."""
+    return family_of(name) in ("adaptive", "adam")
 
 
 def _settings_signature(update: Callable[..., Updated], weight_decay: float) -> inspect.Signature:

@@ -15,7 +15,7 @@ Form = Literal["average", "sum"]
 """Whether the velocity averages the gradients, as the course writes it, or adds them up, as PyTorch does."""
 
 
-@rule("gradient-descent", slots={}, course="I1")
+@rule("gradient-descent", family="descent", slots={}, course="I1")
 def gradient_descent(
     gradient: Tensor, state: State, param: Tensor, step: int, *, lr: Positive = 0.01
 ) -> Updated:
@@ -37,7 +37,7 @@ def gradient_descent(
     return gradient * -lr, {}
 
 
-@rule("sgd", slots={}, course="I1")
+@rule("sgd", family="descent", slots={}, course="I1")
 def sgd(gradient: Tensor, state: State, param: Tensor, step: int, *, lr: Positive = 0.01) -> Updated:
     """Stochastic gradient descent: a step against the gradient of one sample or one batch.
 
@@ -68,7 +68,7 @@ def _dampening_goes_with_sum(settings: Mapping[str, Any]) -> None:
         )
 
 
-@rule("momentum", slots={"velocity": 0.0}, course="I2", check=_dampening_goes_with_sum)
+@rule("momentum", family="descent", slots={"velocity": 0.0}, course="I2", check=_dampening_goes_with_sum)
 def momentum(
     gradient: Tensor,
     state: State,
@@ -114,7 +114,7 @@ def momentum(
     return velocity * -lr, {"velocity": velocity}
 
 
-@rule("nesterov", slots={"velocity": 0.0}, course="I2 F11")
+@rule("nesterov", family="descent", slots={"velocity": 0.0}, course="I2 F11")
 def nesterov(
     gradient: Tensor,
     state: State,

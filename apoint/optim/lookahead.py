@@ -22,7 +22,7 @@ _SHARED = ("lr", "weight_decay", "l2")
 """Hyper-parameters of the base that are written beside it, so that schedules and searches find them."""
 
 
-@register("optimizer", "lookahead")
+@register("optimizer", "lookahead", family="other")
 def lookahead(
     *,
     base: OptimizerSpec = "adam",

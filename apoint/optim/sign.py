@@ -14,7 +14,7 @@ def _sign(direction: Tensor) -> Tensor:
     return torch.add(direction.sign(), direction, alpha=0)
 
 
-@rule("lion", slots={"momentum": 0.0}, course="I8")
+@rule("lion", family="sign", slots={"momentum": 0.0}, course="I8")
 def lion(
     gradient: Tensor,
     state: State,
@@ -51,7 +51,7 @@ def lion(
     return _sign(blend) * -lr, {"momentum": running_average(state["momentum"], gradient, beta2)}
 
 
-@rule("signum", slots={"momentum": 0.0})
+@rule("signum", family="sign", slots={"momentum": 0.0})
 def signum(
     gradient: Tensor,
     state: State,

@@ -15,11 +15,10 @@ from typing import Any
 
 from apoint.data import Data, Facts
 from apoint.errors import UsageError
+from apoint.optim.base import Family, family_of
 from apoint.recipe import Document, Recipe, format_value, load_recipe, parse_overrides
 from apoint.registry import registry
 
-ADAPTIVE = ("adam", "adamw", "adamax", "amsgrad", "nadam", "radam", "adabelief")
-DESCENT = ("sgd", "gradient-descent", "momentum", "nesterov")
 ODD = ("tanh", "arctan", "softsign", "hardtanh")
 SATURATING = (*ODD, "sigmoid")
 DIGITS = ("digits", "mnist")  # a mirrored digit is another sign
@@ -51,6 +50,11 @@ class Situation:
     def optimizer(self) -> str:
         """The name of the optimizer."""
         return str(self.recipe.optimizer["name"])
+
+    @property
+    def family(self) -> Family:
+        """What kind of optimizer it is."""
+        return family_of(self.optimizer)
 
     @property
     def activation(self) -> str:
@@ -339,9 +343,9 @@ def _layer_norm(at: Situation) -> Changes | None:
 
 @_change("adamw", "I7", "steps of their own size for each weight, with decay that is really decay")
 def _adamw(at: Situation) -> Changes | None:
-    if at.optimizer in ADAPTIVE:
+    if at.family == "adam":
         return None
-    rate = (at.number("optimizer", "lr") or 0) * 10 if at.optimizer in ("lion", "signum") else 1e-3
+    rate = (at.number("optimizer", "lr") or 0) * 10 if at.family == "sign" else 1e-3
     return {"optimizer": {"name": "adamw", "lr": round_off(rate or 1e-3), "weight_decay": 0.01}}
 
 
@@ -352,14 +356,14 @@ def _weight_decay(at: Situation) -> Changes | None:
         return {"optimizer.l2": round_off(5 * penalty)}
     if decay is None:
         return None
-    fallback = 5e-4 if at.optimizer in DESCENT else 0.05
+    fallback = 5e-4 if at.family == "descent" else 0.05
     return {"optimizer.weight_decay": round_off(5 * decay) if decay else fallback}
 
 
 @_change("decoupled-decay", "I7", "an L2 penalty is not weight decay once each weight has its own step")
 def _decoupled(at: Situation) -> Changes | None:
     penalty = at.number("optimizer", "l2")
-    if not penalty or at.optimizer not in ADAPTIVE or at.number("optimizer", "weight_decay"):
+    if not penalty or at.family != "adam" or at.number("optimizer", "weight_decay"):
         return None
     return {"optimizer.l2": 0.0, "optimizer.weight_decay": 0.05}
 
@@ -474,9 +478,9 @@ def _stochastic_depth(at: Situation) -> Changes | None:
 
 @_change("lion", "I8", "only the sign of each step counts; a tenth of Adam's rate, ten times its decay")
 def _lion(at: Situation) -> Changes | None:
-    if at.optimizer in ("lion", "signum"):
+    if at.family == "sign":
         return None
-    adaptive = at.optimizer in ADAPTIVE
+    adaptive = at.family == "adam"
     rate = (at.number("optimizer", "lr") if adaptive else None) or 2e-3
     decay = (at.number("optimizer", "weight_decay") if adaptive else None) or 0.01
     settings = {"lr": round_off(rate / 10), "weight_decay": round_off(min(1.0, 10 * decay))}

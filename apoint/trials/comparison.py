@@ -29,6 +29,7 @@ from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import load_data
 from apoint.engine.signals import TrainingInterruptedError
 from apoint.errors import FaultError, TrainingError, UsageError
+from apoint.progress import FleetLine, is_wanted
 from apoint.store import Run
 from apoint.trials import constant_baseline, record
 from apoint.trials import declaration as declarations
@@ -570,6 +571,7 @@ def compare(
     *,
     say: Callable[[str], None] | None = None,
     watch: Callable[[FleetMoment], None] | None = None,
+    progress: bool | None = None,
     report: bool = True,
     allow_code: bool = False,
     **settings: Unpack[ComparisonArguments],
@@ -580,8 +582,9 @@ def compare(
         baseline: A recipe file, a mapping, or a recipe.
         candidate: Another recipe; or None, if the candidate is the baseline with `changes`.
         changes: Dotted paths and new values, such as `{"optimizer.name": "lion", "optimizer.lr": 1e-4}`.
-        say: Called with sentences for the user.
-        watch: Called with where the fleet stands.
+        say: Called with sentences for the user, in place of showing them.
+        watch: Called with where the fleet stands, in place of the progress shown.
+        progress: Whether to show progress and notes; by default in a terminal and in a notebook.
         report: Whether to draw `report.html` in the comparison's folder.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
@@ -589,7 +592,9 @@ def compare(
             `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)
-    with custom.allowing_code(allow_code):
+    with custom.allowing_code(allow_code), FleetLine() as line:
+        if is_wanted(progress):
+            watch, say = watch or line, say or line.say
         comparison = prepare(baseline, candidate, changes, say=say, watch=watch, **sorted_settings)
         with comparison.fleet:
             verdict = comparison.run()

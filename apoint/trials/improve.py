@@ -22,6 +22,7 @@ from apoint.engine.fleet import Fleet, FleetMoment, Task
 from apoint.engine.measure import larger_is_better
 from apoint.engine.replica import borrowed_randomness, load_data, rehearse
 from apoint.errors import UsageError
+from apoint.progress import FleetLine, is_wanted
 from apoint.recipe import load_recipe
 from apoint.trials import constant_baseline
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
@@ -268,6 +269,7 @@ def improve(
     only_mine: bool = False,
     say: Callable[[str], None] | None = None,
     watch: Callable[[FleetMoment], None] | None = None,
+    progress: bool | None = None,
     report: bool = True,
     allow_code: bool = False,
     **settings: Unpack[SearchArguments],
@@ -279,15 +281,18 @@ def improve(
         budget: The time there is, such as `20m` or `1h`.
         candidates: Your own changes, as text such as `"optimizer.lr=3e-3"` or as mappings; tried first.
         only_mine: Whether to leave the curated list out.
-        say: Called with sentences for the user.
-        watch: Called with where the fleet stands.
+        say: Called with sentences for the user, in place of showing them.
+        watch: Called with where the fleet stands, in place of the progress shown.
+        progress: Whether to show progress and notes; by default in a terminal and in a notebook.
         report: Whether to draw the search's report and one of each comparison on fresh seeds.
         allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, first_seed, vary), of `apoint.engine.Options`
             (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
     sorted_settings = split_settings(settings)
-    with custom.allowing_code(allow_code):
+    with custom.allowing_code(allow_code), FleetLine() as line:
+        if is_wanted(progress):
+            watch, say = watch or line, say or line.say
         search = prepare_improvement(
             recipe, budget, candidates, only_mine=only_mine, say=say, watch=watch, **sorted_settings
         )

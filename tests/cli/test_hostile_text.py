@@ -235,8 +235,8 @@ def test_colours_are_our_own_alone(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_moving_line_is_one_line() -> None:
     import io
 
-    from apoint.cli.progress import ProgressLine
     from apoint.cli.terminal import rewrite
+    from apoint.progress import ProgressLine
 
     stream = io.StringIO()
     rewrite(f"a\nb{HOSTILE}", stream, 40)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import apoint
-from apoint.doctor import Finding, Treatment, explained, ranges, running
-from apoint.doctor.causes import CONSEQUENCES, explains
+from apoint.doctor import Finding, Treatment, explained, ranges
+from apoint.doctor.card import cards, explains, table
 from apoint.doctor.finding import STAGES
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
@@ -34,22 +34,31 @@ def finding(code: str, stage: str = "code", confidence: float = 0.9, level: Any 
     )
 
 
-def emitted() -> set[str]:
-    """The codes that the sources can give."""
-    text = "\n".join(path.read_text() for path in SOURCES)
-    return (
-        set(re.findall(r'Finding\(\s*\n?\s*"([a-z0-9-]+)"', text))
-        | {"vanishing-gradient", "exploding-gradient"}
-        | set(running.CODES.values())
-    )
-
-
-def test_every_code_is_in_the_table_of_causes_and_in_the_document() -> None:
-    assert emitted() == set(CONSEQUENCES)
+def test_the_document_has_every_card() -> None:
     shown = (ROOT / "docs" / "inspect.md").read_text()
-    assert set(re.findall(r"`([a-z0-9-]+)`", shown)) >= emitted()
-    for code, effects in CONSEQUENCES.items():
-        assert effects <= set(CONSEQUENCES), code
+    assert table() in shown, "put apoint.doctor.card.table() into docs/inspect.md"
+
+
+def test_what_a_card_explains_is_known() -> None:
+    for known in cards().values():
+        assert known.explains <= cards().keys(), known.code
+
+
+def test_every_card_says_all_that_a_reader_needs() -> None:
+    for known in cards().values():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", known.code)
+        assert known.sees
+        assert not known.sees.endswith("."), known.code
+        assert known.cause == "" or known.cause.endswith("."), known.code
+        assert 0 < known.confidence <= 1
+        assert not known.sign or known.sign in ranges.table(), known.code
+        assert known.healthy == (None, None) or not known.sign, known.code
+
+
+def test_findings_are_made_from_cards_alone() -> None:
+    for path in SOURCES:
+        if path.name not in ("card.py", "finding.py"):
+            assert not re.search(r"(?<!-> )(?<!\[)\bFinding\(", path.read_text()), path
 
 
 def test_what_follows_is_set_aside() -> None:

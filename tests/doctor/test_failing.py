@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader
 import apoint
 from apoint.doctor import diagnosis, trial
 from apoint.doctor.failure import StepFailedError, part
+from apoint.doctor.specimens import step as good_step
 from apoint.errors import UsageError
 from apoint.inspection import Report
 from tests.doctor.cases import codes, inspected, perceptron
 from tests.doctor.failing_parts import GraphNet, Graphs, Net, data, mending_step, one_graph, own_step
 from tests.doctor.failures import CASES, HEALTHY, given
-from tests.doctor.test_findings import good
 from tests.probes.state import same_state, state_of
 
 FAILING = {"batch-fails", "forward-fails", "loss-fails", "backward-fails", "step-fails"}
@@ -170,7 +170,7 @@ def test_a_step_that_prepares_batches_itself_is_healthy_though_a_plain_step_fail
 
 
 def test_a_step_that_fails_as_a_plain_one_would_is_told_by_its_part() -> None:
-    report = report_of(given(Net(48), step=good))
+    report = report_of(given(Net(48), step=good_step))
     assert codes(report)[0] == "forward-fails"
     assert "in forward: hidden" in report.findings[0].place
     assert codes(report_of(given(Net(), step=own_step)))[0] == "step-fails"
@@ -266,7 +266,7 @@ def test_parts_are_told_apart_and_inner_ones_kept() -> None:
 
 
 def step_returning(value: Callable[[Tensor], Any]) -> Callable[..., Any]:
-    return lambda *arguments: value(good(*arguments))
+    return lambda *arguments: value(good_step(*arguments))
 
 
 @pytest.mark.parametrize("value", [float, lambda loss: loss.reshape(1), lambda loss: None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,10 +12,10 @@ from torch import nn
 
 from apoint.doctor.copies import CannotCopyError, copied
 from apoint.doctor.patient import patient, schedule_factors
+from apoint.doctor.specimens import step
 from apoint.doctor.trial import trial
 from apoint.errors import UsageError
 from tests.doctor.cases import convolutional, digits, perceptron
-from tests.doctor.test_findings import good, in_eval_mode, no_zero_grad
 from tests.probes.state import same_state, state_of
 
 
@@ -47,12 +48,12 @@ def test_a_trial_is_plain_training_on_a_copy() -> None:
 
 
 def test_what_a_step_does_is_seen() -> None:
-    healthy = trial(sick(convolutional(), step=good), 6)
+    healthy = trial(sick(convolutional(), step=step), 6)
     assert (healthy.stale, healthy.evaluating) == (0, 0)
     assert healthy.applied == pytest.approx(healthy.arising, rel=1e-5)
-    assert trial(sick(convolutional(), step=no_zero_grad), 6).stale == 5
-    assert trial(sick(convolutional(), step=in_eval_mode), 6).evaluating == 6
-    clipped = trial(sick(perceptron(), step=lambda *a: good(*a, clip=0.01)), 6)
+    assert trial(sick(convolutional(), step=functools.partial(step, zero_grad=False)), 6).stale == 5
+    assert trial(sick(convolutional(), step=functools.partial(step, training=False)), 6).evaluating == 6
+    clipped = trial(sick(perceptron(), step=functools.partial(step, clip=0.01)), 6)
     assert clipped.applied == pytest.approx([0.01] * 6, rel=1e-3)
     assert min(clipped.arising) > 0.02
 

@@ -42,7 +42,7 @@ NOT_DECIDING = [
     "engine/fleet/dispatch.py",
     "engine/fleet/ray/backend.py",
     "trials/comparison.py",
-    "cli/progress.py",
+    "progress.py",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from apoint.checking import is_schedulable
 from apoint.errors import UsageError
 from apoint.optim import Configured, Rule, rule
-from apoint.optim.base import State, Updated
+from apoint.optim.base import Family, State, Updated, family_of, is_adaptive
 from apoint.registry import registry
 from apoint.settings import Positive
 from tests.optim.cases import VARIANTS, configured, label, problem, rule_path
@@ -270,7 +270,7 @@ def test_a_schedule_cannot_bring_in_dampening_that_would_be_ignored() -> None:
 
 
 def test_a_users_rule_is_one_decorated_function() -> None:
-    @rule("test-cubic", slots={"last": 0.5})
+    @rule("test-cubic", family="descent", slots={"last": 0.5})
     def cubic(gradient: Tensor, state: State, param: Tensor, step: int, *, lr: Positive = 0.1) -> Updated:
         """A rule of the tests.
 
@@ -305,3 +305,25 @@ def test_literal_settings_are_the_only_ones_that_are_not_numbers() -> None:
         ("lookahead", "base"),
         ("lookahead", "every"),
     }
+
+
+@pytest.mark.parametrize("name", registry("optimizer"))
+def test_the_family_of_a_rule_is_seen_in_its_steps(name: str) -> None:
+    """A gradient ten times as large makes a step ten times as long only where nothing divides by its size."""
+    family = family_of(name)
+    assert family in get_args(Family)
+    if family == "other":
+        return
+    configured = registry("optimizer").build({"name": name, "weight_decay": 0.0})
+    param, gradient = torch.ones(3, dtype=torch.float64), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    steps = []
+    for scale in (1.0, 10.0):
+        state = configured.rule.init(param)
+        for step in range(1, 9):  # some adaptive rules begin as descent
+            delta, state = configured.rule.step(scale * gradient, state, param, step, configured.hyper)
+        steps.append(delta)
+    grown = torch.allclose(steps[1], 10 * steps[0], rtol=1e-3)
+    assert grown is (family == "descent")
+    equal = torch.allclose(steps[0].abs(), steps[0].abs().mean().expand(3), rtol=1e-9)
+    assert equal or family != "sign"
+    assert is_adaptive(name) is (family in ("adaptive", "adam"))

@@ -15,10 +15,10 @@ from apoint.book.batch import RECORDS, Done, cores, kept, run_all
 from apoint.book.card import print_card, print_summary, verdict_words
 from apoint.book.outcome import record_path
 from apoint.book.running import Scale
-from apoint.cli.progress import ProgressLine, duration
-from apoint.cli.terminal import rewrite, say, say_json
+from apoint.cli.terminal import say, say_json
 from apoint.engine.signals import WARNINGS
 from apoint.errors import UsageError
+from apoint.progress import ProgressLine, duration
 from apoint.trials.budget import seconds_of
 
 HOLD = ("holds", "holds as corrected")
@@ -157,10 +157,7 @@ class ClaimLine(ProgressLine):
         self.done += 1
         if self.quiet:
             return
-        if self.moving and self._open:
-            self._rewrite("")
-            rewrite("", self.stream, 1)
-            self._open = False
+        self.erase()
         words = verdict_words(done.outcome.verdict) if done.outcome else f"! broke: {done.problem}"
         took = f"  {duration(done.outcome.seconds)}" if done.outcome else ""
         say(f"{self.done}/{self.total}  {done.id:<5} {words}{took}", stream=self.stream)
@@ -169,14 +166,14 @@ class ClaimLine(ProgressLine):
         """So many seconds are left."""
         self._left = f"about {duration(seconds)} left"
         if self.moving and not self.quiet:
-            self._rewrite(f"{self.done}/{self.total} claims  {self._left}")
+            self.rewrite(f"{self.done}/{self.total} claims  {self._left}")
 
     def doing(self, sentence: str) -> None:
         """What the only claim is about, now and then."""
         if self.quiet:
             return
         if self.moving:
-            self._rewrite(f"{self.done}/{self.total} claims  {sentence}  {self._left}")
+            self.rewrite(f"{self.done}/{self.total} claims  {sentence}  {self._left}")
         elif time.monotonic() - self._shown_at > 10:
             self._shown_at = time.monotonic()
             say(sentence, stream=self.stream)
