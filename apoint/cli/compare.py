@@ -27,7 +27,7 @@ last_option = click.option(
     type=int,
     default=1,
     show_default=True,
-    help="Compare the mean of the metric over this many of the last evaluations.",
+    help="Compare the mean of the metric over the last N evaluations.",
 )
 
 
@@ -35,21 +35,21 @@ def fleet_options(command: Any) -> Any:
     """The options that `compare` and `improve` share: where things are, and how the fleet is trained."""
     for option in reversed(
         [
-            click.option("--engine", "backend", default="auto", show_default=True,
+            click.option("--backend", "--engine", "backend", default="auto", show_default=True,
                          help="auto, loop, pool, stacked, pool+stacked or ray."),
-            click.option("--workers", type=int, help="Processes; one for each core by default."),
-            click.option("--stack", type=int, help="Replicas in one computation."),
+            click.option("--workers", type=int, help="Worker processes; one per core by default."),
+            click.option("--stack", type=int, help="Replicas stacked in one computation."),
             click.option("--address", help="The Ray cluster, with --engine ray."),
             click.option("--allow-open-cluster", is_flag=True,
-                         help="Use a Ray cluster that asks for no token."),
+                         help="Use a Ray cluster that needs no token."),
             click.option("--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True,
-                         help="Where runs go."),
-            click.option("--data-root", type=click.Path(), help="Where datasets are looked for first."),
+                         help="The folder of the runs."),
+            click.option("--data-root", type=click.Path(), help="The folder to search for datasets first."),
             click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto."),
             click.option("--use", "files", multiple=True, type=click.Path(),
                          help="A Python file that registers ingredients."),
             allow_code_option,
-            click.option("--quiet", is_flag=True, help="No progress; notes are still printed."),
+            click.option("--quiet", is_flag=True, help="Show no progress; notes are still printed."),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         ]
     ):  # fmt: skip
@@ -60,8 +60,8 @@ def fleet_options(command: Any) -> Any:
 @click.command()
 @click.argument("recipe", type=click.Path())
 @click.argument("others", nargs=-1)
-@click.option("--change", "changes", multiple=True, help="key=value for the candidate; may be repeated.")
-@click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@click.option("--change", "changes", multiple=True, help="A key=value change for the candidate; repeatable.")
+@click.option("--metric", help="The metric to compare; the usual test metric of the task by default.")
 @last_option
 @click.option(
     "--margin",
@@ -69,39 +69,45 @@ def fleet_options(command: Any) -> Any:
     help="The smallest difference that matters; by default half the baseline's standard deviation across "
     "seeds.",
 )
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all looks.")
-@click.option("--looks", help="Numbers of pairs at which to look; 6,7,8,10,12,14,16,20,24,28,32 by default.")
-@click.option("--anytime", is_flag=True, help="Look after every pair, by the rule that allows it.")
+@click.option(
+    "--alpha", type=float, default=0.05, show_default=True, help="Error rate over all looks together."
+)
+@click.option("--looks", help="Numbers of pairs to look at; 6,7,8,10,12,14,16,20,24,28,32 by default.")
+@click.option("--anytime", is_flag=True, help="Look after every pair, with the rule that allows it.")
 @click.option("--max-pairs", type=int, help="Stop after this many pairs.")
 @click.option(
-    "--first-seed", type=int, default=0, show_default=True, help="Seeds are this and the next ones."
+    "--first-seed", type=int, default=0, show_default=True, help="The first seed; the others follow it."
 )
-@click.option("--budget", help="A time limit such as 20m: as many pairs as fit.")
-@click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
+@click.option("--budget", help="A time limit such as 20m; as many pairs as fit are run.")
+@click.option("--vary", help="What the seed changes, such as init,order,split; everything by default.")
 @click.option(
     "--test-noise",
     type=click.Choice(("beside", "include")),
     default="beside",
     show_default=True,
-    help="Whether the interval that covers new test examples too decides, or stands beside.",
+    help="Whether the interval that also covers new test examples decides, or is only reported.",
 )
 @click.option(
     "--cached-baselines/--no-cached-baselines",
     default=True,
-    help="Whether baseline replicas that are there already sharpen the baseline's mean; they do by default.",
+    help="Whether to use cached baseline replicas to sharpen the baseline's mean; on by default.",
 )
 @click.option(
-    "--tune", help="Settings to tune in each arm first, such as lr,weight_decay, on seeds of their own."
+    "--tune", help="Settings to tune first in each arm, such as lr,weight_decay, on separate seeds."
 )
-@click.option("--tune-budget", type=int, default=12, show_default=True, help="Settings tried for each arm.")
+@click.option(
+    "--tune-budget", type=int, default=12, show_default=True, help="Number of settings to try in each arm."
+)
 @click.option(
     "--expect",
     type=click.Choice(EXPECTATIONS),
     help="Exit with code 4 unless this is the verdict; for continuous integration.",
 )
-@click.option("--report", "report_path", type=click.Path(), help="Where the HTML report goes.")
+@click.option("--report", "report_path", type=click.Path(), help="Write the HTML report to this file.")
 @force_option
-@click.option("--dry-run", is_flag=True, help="Say what would be declared and what it would cost.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would be declared and what it would cost, without training."
+)
 @fleet_options
 def command(
     recipe: str,

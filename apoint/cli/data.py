@@ -8,7 +8,7 @@ import click
 
 from apoint.cli.terminal import rewrite, say, say_json
 
-_ROOT = click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+_ROOT = click.option("--data-root", type=click.Path(), help="The folder to search for datasets first.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
 
@@ -35,8 +35,10 @@ def list_datasets(data_root: str | None, as_json: bool) -> None:
 
 @command.command("fetch")
 @click.argument("name")
-@click.option("--data-root", type=click.Path(), help="Where to put it; $APOINT_DATA or the cache by default.")
-@click.option("--force", is_flag=True, help="Fetch it even if it is there.")
+@click.option(
+    "--data-root", type=click.Path(), help="The folder to put it in; $APOINT_DATA or the cache by default."
+)
+@click.option("--force", is_flag=True, help="Fetch it again even if it is already there.")
 @_JSON
 def fetch_dataset(name: str, data_root: str | None, force: bool, as_json: bool) -> None:
     """Download a public dataset, verified by its hash; an interrupted download goes on."""

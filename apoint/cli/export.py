@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 8
 _to_file = click.option("--to", "path", required=True, type=click.Path(), help="The file to write.")
 _to_folder = click.option(
-    "--to", "path", required=True, type=click.Path(), help="The log folder to write into."
+    "--to", "path", required=True, type=click.Path(), help="The log folder to write to."
 )
-_all = click.option("--all", "everything", is_flag=True, help="All runs, instead of naming them.")
+_all = click.option("--all", "everything", is_flag=True, help="Export all runs.")
 _runs = options.run_argument("runs", nargs=-1)
 
 

@@ -22,17 +22,17 @@ CHECKED = {"verdict": 11, "effect": 11, "interval": 24, "pairs": 0}
 @click.command()
 @click.argument("recipe", type=click.Path())
 @click.argument("overrides", nargs=-1)
-@click.option("--budget", default="1h", show_default=True, help="The time there is, such as 20m.")
+@click.option("--budget", default="1h", show_default=True, help="The time to spend, such as 20m.")
 @click.option(
     "--candidate",
     "--change",
     "own",
     multiple=True,
-    help="A change of your own to try, such as 'optimizer.lr=3e-3'; several keys with blanks between them "
-    "are one candidate. May be repeated.",
+    help="Your own change to try, such as 'optimizer.lr=3e-3'; several keys separated by spaces make one "
+    "candidate. Repeatable.",
 )
-@click.option("--only-mine", is_flag=True, help="Try your own candidates and not the curated list.")
-@click.option("--metric", help="The number compared; the usual test metric of the task by default.")
+@click.option("--only-mine", is_flag=True, help="Try only your own candidates, not the curated list.")
+@click.option("--metric", help="The metric to compare; the usual test metric of the task by default.")
 @last_option
 @click.option(
     "--margin",
@@ -40,14 +40,20 @@ CHECKED = {"verdict": 11, "effect": 11, "interval": 24, "pairs": 0}
     help="The smallest difference that matters; by default half the baseline's standard deviation across "
     "seeds.",
 )
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="Error rate over all candidates.")
 @click.option(
-    "--first-seed", type=int, default=0, show_default=True, help="Seeds are this and the next ones."
+    "--alpha", type=float, default=0.05, show_default=True, help="Error rate over all candidates together."
 )
-@click.option("--vary", help="What seeds change, such as init,order,split; by default everything.")
-@click.option("--output", type=click.Path(dir_okay=False), help="Where a copy of the improved recipe goes.")
+@click.option(
+    "--first-seed", type=int, default=0, show_default=True, help="The first seed; the others follow it."
+)
+@click.option("--vary", help="What the seed changes, such as init,order,split; everything by default.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False), help="Write a copy of the improved recipe to this file."
+)
 @force_option
-@click.option("--dry-run", is_flag=True, help="Say what would be tried and what it would cost.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would be tried and what it would cost, without training."
+)
 @fleet_options
 def command(
     recipe: str,

@@ -17,18 +17,20 @@ from apoint.cli.writing import check_vacant, force_option
 @click.argument("what", type=click.Path())
 @click.argument("changes", nargs=-1)
 @click.option("--data", help="The dataset, for a class in a Python file.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which replica.")
-@click.option("--quick", is_flag=True, help="Trials of a second or two; none for slow models.")
-@click.option("--thorough", is_flag=True, help="Every trial, also where the cause is clear already.")
-@click.option("--html", "page", type=click.Path(), help="Write a page with pictures there.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed.")
+@click.option("--quick", is_flag=True, help="Short trials of a second or two; none for slow models.")
+@click.option("--thorough", is_flag=True, help="Run every trial, even when the cause is already clear.")
+@click.option("--html", "page", type=click.Path(), help="Write an HTML page with figures to this file.")
 @force_option
-@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+@click.option("--data-root", type=click.Path(), help="The folder to search for datasets first.")
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
 @allow_code_option
-@click.option("--expect-healthy", is_flag=True, help="Exit with code 4 if something is wrong or not checked.")
-@click.option("--quiet", is_flag=True, help="Do not say what is being looked at.")
+@click.option(
+    "--expect-healthy", is_flag=True, help="Exit with code 4 if something is wrong or could not be checked."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     what: str,

@@ -50,8 +50,8 @@ def list_models(as_json: bool) -> None:
 @click.option("--input-size", help="The side of a square image, or HEIGHTxWIDTH.")
 @click.option("--classes", "num_classes", type=int, help="The number of classes.")
 @click.option("--channels", "in_channels", type=int, help="The number of channels.")
-@click.option("--vocabulary", "vocab_size", type=int, help="The number of different tokens, for text.")
-@click.option("--context", type=int, help="The number of tokens that are read, for text.")
+@click.option("--vocabulary", "vocab_size", type=int, help="The vocabulary size, for text.")
+@click.option("--context", type=int, help="The context length in tokens, for text.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the model.")
 @_JSON
 def model_info(

@@ -17,24 +17,31 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("recipe", type=click.Path())
 @click.argument("overrides", nargs=-1)
-@click.option("--seed", default=0, show_default=True, help="Which replica of the recipe.")
-@click.option("--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True, help="Where runs go.")
-@click.option("--data-root", type=click.Path(), help="Where datasets are looked for first.")
+@click.option("--seed", default=0, show_default=True, help="The seed.")
+@click.option(
+    "--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True, help="The folder of the runs."
+)
+@click.option("--data-root", type=click.Path(), help="The folder to search for datasets first.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, mps or auto.")
-@click.option("--threads", type=int, help="Threads of the replica; chosen for the machine by default.")
-@click.option("--checkpoint-every", help="How often to save, such as '500 steps'; once a minute by default.")
+@click.option("--threads", type=int, help="Threads to use; chosen for the machine by default.")
+@click.option(
+    "--checkpoint-every",
+    help="How often to save a checkpoint, such as '500 steps'; once a minute by default.",
+)
 @click.option("--log-every", default="1%", show_default=True, help="How often to record the training loss.")
 @click.option(
     "--fresh", is_flag=True, help="Train from scratch; an earlier run of this name is renamed and kept."
 )
-@click.option("--inexact", is_flag=True, help="Resume a run although its key differs.")
+@click.option("--inexact", is_flag=True, help="Resume a run even though its key differs.")
 @click.option(
     "--use", "files", multiple=True, type=click.Path(), help="A Python file that registers ingredients."
 )
 @allow_code_option
-@click.option("--print-recipe", is_flag=True, help="Show every value with its origin, and do nothing.")
-@click.option("--dry-run", is_flag=True, help="Check everything, say what it would cost, and do nothing.")
-@click.option("--quiet", is_flag=True, help="No progress; notes are still printed.")
+@click.option("--print-recipe", is_flag=True, help="Print every value with its origin, without training.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything and show what training would cost, without training."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress; notes are still printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     recipe: str,

@@ -20,7 +20,7 @@ allow_code_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_allow,
-    help="Run and read the files that a recipe in a run, comparison or improvement folder names.",
+    help="Run and read the files named by a recipe in a run, comparison or improvement folder.",
 )
 
 

@@ -29,23 +29,29 @@ NOT_AS_EXPECTED = 4
     multiple=True,
     help="The candidate's column or arm; repeat it for several.  [default: candidate, or all other arms]",
 )
-@click.option("--metric", default="", help="What the scores are, for the sentence.")
+@click.option("--metric", default="", help="What the scores measure, for the report.")
 @click.option("--lower-is-better", is_flag=True, help="The scores are losses or errors.")
 @click.option(
     "--margin",
     type=float,
-    help="The smallest difference that matters; half the baseline's standard deviation.",
+    help="The smallest difference that matters; by default half the baseline's standard deviation.",
 )
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="The rate of false calls.")
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="The error rate.")
 @click.option("--looks", help="Planned looks such as 8,16,24,32; one look at all pairs by default.")
-@click.option("--anytime", is_flag=True, help="Looked at whenever one liked: a wider interval allows it.")
-@click.option("--cap", type=float, help="What a failed replica (nan) counts as, and the worst there is.")
+@click.option(
+    "--anytime",
+    is_flag=True,
+    help="The scores were looked at after any number of pairs; uses a wider interval.",
+)
+@click.option("--cap", type=float, help="The score of a failed replica (nan), and the worst possible score.")
 @click.option(
     "--expect",
     type=click.Choice(EXPECTATIONS),
     help="Exit with code 4 unless this is the verdict; not-worse is better or equivalent.",
 )
-@click.option("--report", "report_path", type=click.Path(), help="Draw the verdict as an HTML page, there.")
+@click.option(
+    "--report", "report_path", type=click.Path(), help="Write the verdict as an HTML page to this file."
+)
 @force_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(

@@ -10,7 +10,7 @@ import click
 
 from apoint.errors import UsageError
 
-force_option = click.option("--force", is_flag=True, help="Overwrite what is there.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 def check_vacant(path: str | None, force: bool) -> None:

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 NOT_AS_EXPECTED = 4
 SCALES = ("quick", "standard", "paper")
 _folder = click.option(
-    "--folder", type=click.Path(), default="book", show_default=True, help="Where records are kept."
+    "--folder", type=click.Path(), default="book", show_default=True, help="The folder of the records."
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
@@ -121,7 +121,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--solutions", is_flag=True, help="Show hints and solutions of the exercises as well.")
+@click.option("--solutions", is_flag=True, help="Also show hints and solutions of the exercises.")
 @_folder
 @_as_json
 def show(name: str, solutions: bool, folder: str, as_json: bool) -> None:
@@ -218,7 +218,7 @@ def errata(chapter: str | None, folder: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All claims; those with a record are not run again.")
+@click.option("--all", "everything", is_flag=True, help="Run all claims that have no record yet.")
 @click.option(
     "--scale",
     type=click.Choice(SCALES),
@@ -227,12 +227,14 @@ def errata(chapter: str | None, folder: str, as_json: bool) -> None:
     help="quick: at most a minute each, embedded data; standard: at most 90 minutes; paper: as published.",
 )
 @_folder
-@click.option("--fresh", is_flag=True, help="With --all, run again what has a record, too.")
-@click.option("--workers", type=click.IntRange(1), help="How many processes; one for each core by default.")
-@click.option("--budget", help="The time of one core there is, such as 8h; what does not fit is left out.")
-@click.option("--dry-run", is_flag=True, help="Say what would be run and how long it takes, and leave.")
+@click.option("--fresh", is_flag=True, help="With --all, also rerun claims that have a record.")
+@click.option("--workers", type=click.IntRange(1), help="Number of processes; one per core by default.")
+@click.option("--budget", help="Core time to spend, such as 8h; claims that do not fit are left out.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would run and how long it would take, without running it."
+)
 @click.option("--expect-holds", is_flag=True, help="Exit with code 4 unless every claim holds; for tests.")
-@click.option("--quiet", is_flag=True, help="Do not say what is being done.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @_as_json
 def run(names: tuple[str, ...], **options: Any) -> None:
     """Run the checks of the claims that NAMES mean, and keep their records.

@@ -41,7 +41,9 @@ def _print_json(content: dict[str, Any]) -> None:
 @command.command("list")
 @options.runs_root
 @click.option("--state", help="Only runs in this state, such as finished or dead.")
-@click.option("--limit", default=30, show_default=True, help="How many at most, the newest first; 0 for all.")
+@click.option(
+    "--limit", default=30, show_default=True, help="Show at most this many, newest first; 0 for all."
+)
 @options.as_json
 def list_runs(runs_root: str, state: str | None, limit: int, as_json: bool) -> None:
     """List the runs, the newest first."""
@@ -67,7 +69,7 @@ def list_runs(runs_root: str, state: str | None, limit: int, as_json: bool) -> N
 @click.option(
     "--metric", "metrics", multiple=True, help="A curve to draw, such as test_accuracy; repeatable."
 )
-@click.option("--log", is_flag=True, help="Logarithmic axis of values.")
+@click.option("--log", is_flag=True, help="Use a logarithmic axis for the values.")
 @options.as_json
 def show(run: str | None, runs_root: str, metrics: tuple[str, ...], log: bool, as_json: bool) -> None:
     """Show RUN, or the newest: its recipe, state, last metrics and curves."""
@@ -85,7 +87,7 @@ def show(run: str | None, runs_root: str, metrics: tuple[str, ...], log: bool, a
 @options.run_argument("runs", nargs=-1, required=True)
 @options.runs_root
 @click.option("--metric", required=True, help="The curve to compare, such as test_accuracy.")
-@click.option("--log", is_flag=True, help="Logarithmic axis of values.")
+@click.option("--log", is_flag=True, help="Use a logarithmic axis for the values.")
 @options.as_json
 def curves(runs: tuple[str, ...], runs_root: str, metric: str, log: bool, as_json: bool) -> None:
     """Draw one metric of several RUNS in one plot, each run in its letter."""
@@ -145,7 +147,7 @@ def reindex(runs_root: str, as_json: bool) -> None:
 @command.command()
 @options.run_argument("runs", nargs=-1, required=True)
 @options.runs_root
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.as_json
 def rm(runs: tuple[str, ...], runs_root: str, yes: bool, as_json: bool) -> None:
     """Remove RUNS with all that is in their folders."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 runs_root = click.option(
-    "--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True, help="Where the runs are."
+    "--runs-root", envvar="APOINT_RUNS", default="runs", show_default=True, help="The folder of the runs."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 SCHEMA_VERSION = 1
