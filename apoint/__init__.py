@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from apoint.recipe import Recipe as Recipe
     from apoint.registry import register as register
     from apoint.store import Run as Run
-    from apoint.trials.comparison import compare as compare
+    from apoint.trials.compare import compare as compare
     from apoint.trials.improve import improve as improve
 
 __version__ = "0.1.0"

@@ -8,13 +8,8 @@ import apoint
 from apoint.engine import Options
 from apoint.engine.api import OptionArguments
 from apoint.errors import UnknownNameError
-from apoint.trials.comparison import (
-    ComparisonArguments,
-    FleetArguments,
-    Rules,
-    SearchArguments,
-    prepare,
-)
+from apoint.trials.compare import ComparisonArguments, FleetArguments, SearchArguments
+from apoint.trials.comparison import Rules, prepare
 
 
 def test_options_of_training() -> None:

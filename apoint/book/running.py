@@ -75,7 +75,7 @@ class Running:
             candidate: Another recipe, in place of changes.
             **settings: Of `apoint.compare`: metric, margin, looks, max_pairs, first_seed, …
         """
-        from apoint.trials.comparison import compare
+        from apoint.trials.compare import compare
 
         self.say("comparing")
         return compare(

@@ -133,8 +133,8 @@ def command(
     """
     from apoint.engine import TrainingInterruptedError
     from apoint.progress import FleetLine
-    from apoint.trials import tuned_comparison
-    from apoint.trials.comparison import prepare, split_settings
+    from apoint.trials.compare import Question, split_settings
+    from apoint.trials.comparison import prepare
 
     candidate, shared = _sorted_arguments(others)
     check_report(report_path, force)
@@ -153,19 +153,17 @@ def command(
     if dry_run:
         _show_plan(comparison, as_json)
         return
+    question = Question(comparison, tune, tune_budget)
     try:
-        with comparison.fleet:
-            if tune:
-                comparison = tuned_comparison(comparison, tune, tune_budget, line.say)
-            verdict = comparison.run()
+        verdict = question.answer()
     except TrainingInterruptedError:
         line.close()
-        _show_so_far(comparison, report_path, as_json)
+        _show_so_far(question.comparison, report_path, as_json)
         raise
     finally:
         line.close()
-    written = _write_report(comparison, report_path)
-    _show_result(comparison, verdict, written, as_json)
+    written = _write_report(question.comparison, report_path)
+    _show_result(question.comparison, verdict, written, as_json)
     if expect:
         exit_unless_expected(expect, verdict)
 

@@ -79,7 +79,7 @@ def command(
     """
     from apoint.engine import TrainingInterruptedError
     from apoint.progress import FleetLine
-    from apoint.trials.comparison import split_settings
+    from apoint.trials.compare import split_settings
     from apoint.trials.improve import prepare_improvement, write_reports
 
     target = _vacant(output, force)

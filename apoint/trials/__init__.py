@@ -1,7 +1,8 @@
 """Trials: arms, declarations, comparisons look by look, and the search for a better recipe."""
 
 from apoint.trials.arms import Arm, differences, make_arm
-from apoint.trials.comparison import Comparison, Rules, compare, predict, prepare
+from apoint.trials.compare import compare
+from apoint.trials.comparison import Comparison, Rules, predict, prepare
 from apoint.trials.declaration import Declaration, read_declaration
 from apoint.trials.improve import improve
 from apoint.trials.improver import Improvement

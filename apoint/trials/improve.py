@@ -28,7 +28,8 @@ from apoint.trials import constant_baseline
 from apoint.trials.arms import Arm, Source, check_averaged, check_comparable, make_arm
 from apoint.trials.budget import seconds_of
 from apoint.trials.candidates import Candidate, own_candidate, propose, situation
-from apoint.trials.comparison import MARGIN_RULE, Rules, SearchArguments, split_settings
+from apoint.trials.compare import SearchArguments, split_settings
+from apoint.trials.comparison import MARGIN_RULE, Rules
 from apoint.trials.evaluations import assembled, check_evaluations
 from apoint.trials.improver import SAMPLE_PAIRS, Improvement, Improver, silent
 from apoint.trials.record import read_result

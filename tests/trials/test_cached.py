@@ -17,7 +17,7 @@ from apoint.errors import DamagedError
 from apoint.store import Run, find_runs
 from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials import Rules, make_arm, prepare, read_declaration, read_result
-from apoint.trials.comparison import compare
+from apoint.trials.compare import compare
 from apoint.verdict import decide
 from tests.trials.conftest import SMALL
 

@@ -13,7 +13,8 @@ from apoint.engine.fleet import Fleet
 from apoint.errors import DivergedError, UsageError
 from apoint.store import Catalogue, Run, find_runs
 from apoint.trials import Rules, read_declaration, read_result
-from apoint.trials.comparison import MARGIN_RULE, compare, prepare, split_settings
+from apoint.trials.compare import compare, split_settings
+from apoint.trials.comparison import MARGIN_RULE, prepare
 from apoint.verdict import decide
 
 WORSE = {"optimizer.lr": 1e-5}

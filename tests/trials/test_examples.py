@@ -13,7 +13,8 @@ from apoint.store import Run
 from apoint.store.layout import EXAMPLES
 from apoint.store.sealed import write_sealed
 from apoint.trials import Rules, read_declaration, read_result
-from apoint.trials.comparison import Comparison, compare, prepare
+from apoint.trials.compare import compare
+from apoint.trials.comparison import Comparison, prepare
 from apoint.trials.examples import TOO_FEW, PairedExamples
 from apoint.verdict import decide, example_noise
 from tests.trials.conftest import SMALL

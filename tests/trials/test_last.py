@@ -20,7 +20,8 @@ from apoint.report import write_comparison_report, write_improvement_report
 from apoint.store import Run, RunWriter
 from apoint.store.sealed import read_sealed, write_sealed
 from apoint.trials import Rules, make_arm, read_declaration, read_result, tuned_comparison
-from apoint.trials.comparison import compare, prepare
+from apoint.trials.compare import compare
+from apoint.trials.comparison import prepare
 from apoint.trials.evaluations import assembled, check_evaluations
 from apoint.trials.improve import prepare_improvement
 from apoint.trials.outcome import resolution

@@ -8,7 +8,8 @@ import pytest
 
 from apoint.errors import UsageError
 from apoint.trials import Rules
-from apoint.trials.comparison import compare, prepare
+from apoint.trials.compare import compare
+from apoint.trials.comparison import prepare
 from apoint.trials.examples import LAST_ALONE
 from apoint.verdict import decide, example_noise
 from tests.trials.conftest import SMALL
