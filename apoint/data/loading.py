@@ -48,7 +48,7 @@ BY_EXTENSION = {
     ".tar": "tar-shards",
 }
 MOST_SAMPLED = 10_000
-"""Of more stored images, mean and deviation are those of so many, drawn at random by a fixed seed."""
+"""Of more stored images, mean and standard deviation are taken over this many, drawn with a fixed seed."""
 
 
 def load(
@@ -320,8 +320,8 @@ def moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over the samples, per channel or per feature (dimension 1), as float32.
 
     Bytes are counted as numbers in [0, 1], with whole-number sums, so that the result is the same on any
-    number of threads. A feature that does not change gets the deviation 1: it is centred and not blown up.
-    Of stored images at most `MOST_SAMPLED` are read.
+    number of threads. A feature that does not change gets the standard deviation 1: it is centred and not
+    blown up. Of stored images at most `MOST_SAMPLED` are read.
     """
     mean, variance = _byte_moments(inputs) if inputs.dtype == torch.uint8 else _float_moments(inputs)
     std = variance.clamp_min(0).sqrt()
@@ -345,7 +345,7 @@ def _byte_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sampled(images: StoredImages) -> StoredImages:
-    """The images that mean and deviation are computed from: all, or `MOST_SAMPLED` drawn at random."""
+    """The images for mean and standard deviation: all, or `MOST_SAMPLED` drawn at random."""
     if len(images) <= MOST_SAMPLED:
         return images
     drawn = torch.randperm(len(images), generator=generator(0, "moments", len(images)))

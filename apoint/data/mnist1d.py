@@ -153,7 +153,7 @@ def mnist_1d(
         scale: The width of the interval around 1 from which the height is drawn.
         max_translation: The shift is drawn from 0 up to this many points, this one excluded.
         correlated_noise: The deviation, before smoothing, of the noise that replaces the background.
-        independent_noise: The deviation of the noise on each point.
+        independent_noise: The standard deviation of the noise on each point.
         shear: The width of the interval around 0 from which the slope is drawn.
         shuffle_points: Whether to put the points of all signals in one random order, which only removes
             locality.

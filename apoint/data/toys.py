@@ -135,7 +135,8 @@ def xor(*, num_samples: SampleCount = 1000, noise: NonNegative = 0.2, seed: Whol
     """Exclusive or: four clouds at (±1, ±1), opposite corners of one class.
 
     The classic that a single layer cannot learn. A point's class is 1 if the signs of its corner's
-    coordinates differ, 0 if they agree; the cloud around the corner is Gaussian with deviation `noise`.
+    coordinates differ, 0 if they agree; the cloud around the corner is Gaussian with standard deviation
+    `noise`.
 
     Args:
         num_samples: How many points, shared evenly by the four corners.

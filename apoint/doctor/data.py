@@ -72,7 +72,7 @@ UNNORMALISED_INPUT = card(
     treatment=Treatment(
         "Subtract the mean of the training inputs and divide by their standard deviation.",
         {"data.normalise": True},
-        "mean, deviation = x.mean(0), x.std(0) + 1e-6\nx = (x - mean) / deviation",
+        "mean, std = x.mean(0), x.std(0) + 1e-6\nx = (x - mean) / std",
     ),
     sign="input-scale",
     confidence=0.9,

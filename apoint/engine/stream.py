@@ -26,10 +26,11 @@ BATCHES_AHEAD = 2
 
 
 class Preparation:
-    """Brings raw inputs to the form a model is trained on: bytes to numbers, mean 0, deviation 1.
+    """Brings raw inputs to the form a model is trained on: bytes to numbers, mean 0, standard deviation 1.
 
     Equal to `data.normalise(data.to_unit(x))` up to rounding; for bytes as one multiplication and one
-    addition, for numbers with the mean taken off first, since it may be much larger than the deviation.
+    addition, for numbers with the mean taken off first, since it may be much larger than the standard
+    deviation.
     """
 
     def __init__(self, data: Data, device: torch.device) -> None:

@@ -180,7 +180,7 @@ def layer_table(report: Report) -> list[str]:
         return []
     kinds = operations["kind"]
     shown = [i for i, kind in enumerate(kinds) if kind in ("linear", "activation", "norm")]
-    head = f"{'':<34}{'kind':<12}{'mean':>10}{'deviation':>11}{'zeros':>7}{'flat':>6}{'gradient':>11}"
+    head = f"{'':<34}{'kind':<12}{'mean':>10}{'std':>11}{'zeros':>7}{'flat':>6}{'gradient':>11}"
     rows = [head]
     for i in shown:
         deviation = operations["variance"][i] ** 0.5

@@ -131,8 +131,8 @@ def alexnet(
     local response norm, dropout before each hidden linear layer, weights as PyTorch draws them. `2012` is
     the paper's: convolutions 2, 4 and 5 see only one half of the channels each (two towers), convolutions 1
     and 2 are followed by a local response norm, dropout comes after the hidden layers; weights are normal
-    with deviation 0.01, and biases 1 in convolutions 2, 4 and 5 and in the hidden linear layers. The paper's
-    images of 224 pixels are padded by 2 here, without which its feature maps would not be 55×55.
+    with standard deviation 0.01, and biases 1 in convolutions 2, 4 and 5 and in the hidden linear layers. The
+    paper's images of 224 pixels are padded by 2 here, without which its feature maps would not be 55×55.
 
     Args:
         variant: `2014`, as public weights have it, or `2012`, the paper's.

@@ -194,7 +194,7 @@ def convnext(
     A block is x + γ·W₂ f(W₁ N(D(x))): D is a depthwise convolution, N the norm over the channels of each
     place, f the activation; W₁ and W₂ are linear layers, γ the learned factors of layer scale. Between stages
     stand a norm and a 2×2 convolution of stride 2. As built, weights are the paper's: a normal law with
-    deviation 0.02, and biases of zero.
+    standard deviation 0.02, and biases of zero.
 
     Args:
         depths: The number of blocks of each stage.
@@ -256,7 +256,7 @@ def check_reach(name: str, input_size: Size, divisor: int) -> None:
 
 
 def draw_normal(model: nn.Module) -> None:
-    """Draw weights as published: deviation 0.02, cut off at ±2, which is never reached; biases 0."""
+    """Draw weights as published: standard deviation 0.02, cut off at ±2, which is never reached; biases 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.trunc_normal_(module.weight, std=0.02)

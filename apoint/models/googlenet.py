@@ -178,9 +178,9 @@ def googlenet(
     where no norm is. In `torchvision`'s variant, the one of public weights, the convolution of 5×5 is one of
     3×3, and the last pooling takes 2×2 places instead of 3×3; in the `paper`'s, with norm `none`, local
     response norms stand around the stem's later convolutions, with AlexNet's constants, since the paper does
-    not give any. As built, weights are normal with deviation 0.01, cut off at ±2, as public code has them;
-    without a norm they would vanish over 22 layers, so they are drawn as in Caffe's version then: uniform
-    with variance 1/fan-in, and biases 0.2 but for the heads.
+    not give any. As built, weights are normal with standard deviation 0.01, cut off at ±2, as public code has
+    them; without a norm they would vanish over 22 layers, so they are drawn as in Caffe's version then:
+    uniform with variance 1/fan-in, and biases 0.2 but for the heads.
 
     With auxiliary heads, a row of the output in training is that of one of the heads, drawn for each example;
     the expected loss is the paper's weighted sum, divided by the sum of the weights, whatever the loss. See

@@ -201,9 +201,9 @@ def inception_v3(
     need at least 75×75 pixels; there is no `-micro` member, a small network of this kind is
     `googlenet-micro`.
 
-    As built, weights are normal with deviation 0.1, in the auxiliary head's 5×5 convolution 0.01 and in its
-    linear layer 0.001, cut off at ±2. Without a norm they would grow from layer to layer, so the weights of
-    convolutions are drawn by He's normal law over fan-in then, with biases of 0.
+    As built, weights are normal with standard deviation 0.1, in the auxiliary head's 5×5 convolution 0.01 and
+    in its linear layer 0.001, cut off at ±2. Without a norm they would grow from layer to layer, so the
+    weights of convolutions are drawn by He's normal law over fan-in then, with biases of 0.
 
     With the auxiliary head, a row of the output in training is that of one of the two heads, drawn for each
     example; the expected loss is the weighted sum of both, divided by the sum of the weights, whatever the

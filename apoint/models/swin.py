@@ -388,9 +388,9 @@ def swin(
     `hidden` comes to the same with the middle of the whole table, so weights fit at any size. timm shifts
     before it fills up, so its logits differ from both where windows have to be filled up.
 
-    As built, linear maps and biases of positions are drawn with deviation 0.02 and other biases are 0, as the
-    authors do; the patches' map is PyTorch's. The authors train with a stochastic depth of 0.2 (T), 0.3 (S)
-    and 0.5 (B) on ImageNet; here it is 0 unless a recipe sets it.
+    As built, linear maps and biases of positions are drawn with standard deviation 0.02 and other biases are
+    0, as the authors do; the patches' map is PyTorch's. The authors train with a stochastic depth of 0.2 (T),
+    0.3 (S) and 0.5 (B) on ImageNet; here it is 0 unless a recipe sets it.
 
     Args:
         patch_size: The side of a patch.
@@ -454,7 +454,8 @@ def _check_heads(width: int, depths: tuple[int, ...], num_heads: tuple[int, ...]
 
 
 def draw_narrow(model: nn.Module) -> None:
-    """Draw as the authors do: linear maps and biases of positions with deviation 0.02, other biases 0.
+    """Draw as the authors do: linear maps and biases of positions with standard deviation 0.02, other
+    biases 0.
 
     Their normal law is cut off at ±2, a hundred deviations away, which is not at all.
     """

@@ -97,7 +97,7 @@ class Positions(nn.Module):
     Args:
         num_positions: The largest number T of positions.
         width: The model dimension E.
-        kind: "learned" (drawn from a normal law of deviation 0.02) or "sinusoidal".
+        kind: "learned" (drawn from a normal law of standard deviation 0.02) or "sinusoidal".
     """
 
     def __init__(self, num_positions: int, width: int, kind: Positional) -> None:

@@ -70,8 +70,8 @@ def vgg(
     Two 3×3 convolutions see as far as one of 5×5, and three as far as one of 7×7, with 18 and 27 weights for
     each pair of channels instead of 25 and 49, and with an activation between them. A stage ends with the
     largest of each 2×2 places; the next has twice as many channels, up to eight times `width`. As built, the
-    weights are those of public code: He's normal law over fan-out for convolutions, deviation 0.01 for linear
-    layers, and biases of zero.
+    weights are those of public code: He's normal law over fan-out for convolutions, standard deviation 0.01
+    for linear layers, and biases of zero.
 
     Args:
         depths: The number of convolutions of each stage; the default has 16 layers with weights in all.

@@ -23,7 +23,7 @@ from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate
 
 Pooling = Literal["cls", "mean"]
 Start = Literal["torch", "normal", "paper"]
-_CUT_NORMAL = 0.87962566103423978  # the deviation of a standard normal law cut off at two deviations
+_CUT_NORMAL = 0.87962566103423978  # the standard deviation of a standard normal law cut off at two deviations
 
 
 def patches(images_BCHW: Tensor, size: int) -> Tensor:
@@ -150,9 +150,9 @@ def vit(
         layer_scale: What the learned factors of each branch's channels begin with; none by default.
         pooling: What the head reads: a learned class token (`cls`), or the mean over patches (`mean`).
         positional: Vectors for the places: `learned`, or `sinusoidal`.
-        start: The weights as built: those of PyTorch's layers (`torch`); maps of deviation 0.02 with biases
-            of zero, but for the patches' (`normal`), as DeiT and timm begin; or Glorot's law within blocks
-            and zeros in the head (`paper`), as the authors' code has it.
+        start: The weights as built: those of PyTorch's layers (`torch`); maps of standard deviation 0.02 with
+            biases of zero, but for the patches' (`normal`), as DeiT and timm begin; or Glorot's law within
+            blocks and zeros in the head (`paper`), as the authors' code has it.
 
     Reference: Dosovitskiy et al. (2021), An image is worth 16x16 words.
     """
@@ -190,7 +190,7 @@ def vit(
 
 
 def _draw_normal(model: ViT) -> None:
-    """Maps from a normal law of deviation 0.02; the patches' as PyTorch draws a convolution."""
+    """Maps from a normal law of standard deviation 0.02; the patches' as PyTorch draws a convolution."""
     for module in (*model.blocks.modules(), model.head):
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
@@ -251,6 +251,6 @@ register_member(
     "A vision transformer for images of 28 or 32 pixels that trains within minutes.",
     course="H4",
     fixed={"width": 64, "depth": 4, "num_heads": 4},
-    # A deviation of 0.02 is for widths of several hundred; at 64 it is a sixth of Glorot's.
+    # A standard deviation of 0.02 is for widths of several hundred; at 64 it is a sixth of Glorot's.
     defaults={"norm": {"name": "layer", "eps": 1e-6}, "start": "paper"},
 )

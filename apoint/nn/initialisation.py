@@ -8,8 +8,8 @@ What is set, and how:
 
     weights of linear and convolution layers   by the scheme, with fans and gain as below
     recurrent and attention matrices           by the scheme, each gate or projection as a matrix of its own
-    embeddings                                 normal, deviation 1/√dimension (a tied output layer's LeCun)
-    class tokens, positions, also relative     normal, deviation 0.02
+    embeddings                                 normal, std 1/√dimension (a tied output layer: LeCun)
+    class tokens, positions, also relative     normal, std 0.02
     scales and biases of norms, Fixup scalars  1 and 0
     other biases                               0, unless the scheme says `as-built`
 

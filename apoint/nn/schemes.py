@@ -60,7 +60,7 @@ class Scheme:
 
 
 def sample(shape: torch.Size, std: float, distribution: Distribution, generator: torch.Generator) -> Tensor:
-    """Numbers of mean 0 and deviation `std`; float32 whatever the model's type, so that seeds agree."""
+    """Normal numbers with standard deviation `std`; float32 for every model, so that seeds agree."""
     values = torch.empty(shape, dtype=torch.float32, device=generator.device)
     if distribution == "uniform":
         return values.uniform_(-math.sqrt(3), math.sqrt(3), generator=generator).mul_(std)
@@ -71,7 +71,7 @@ def sample(shape: torch.Size, std: float, distribution: Distribution, generator:
 
 
 def _scaled(std_of: Callable[[Fans], float], distribution: Distribution) -> Draw:
-    """Draws with deviation gain · std_of(fans)."""
+    """Draws with standard deviation gain · std_of(fans)."""
 
     def draw(shape: torch.Size, fans: Fans, gain: float, generator: torch.Generator) -> Tensor:
         return sample(shape, gain * std_of(fans), distribution, generator)
@@ -127,7 +127,8 @@ def he(
     Args:
         mode: Which fan divides: `fan-in` or `fan-out`.
         distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: `auto` for that of the model's activation, or a factor on the deviation of hidden layers.
+        gain: `auto` for that of the model's activation, or a factor on the standard deviation of hidden
+            layers.
         bias: `zero`, or `as-built` to leave biases to the layers' constructors.
 
     Reference: He et al. (2015), Delving deep into rectifiers.
@@ -185,10 +186,10 @@ def standard(*, std: Positive = 0.01, distribution: Distribution = "normal", bia
     Args:
         std: The standard deviation of all weights.
         distribution: `normal`, `uniform` (bounds ±std·√3), or `truncated` (a normal cut at two deviations,
-            rescaled to deviation std).
+            rescaled to standard deviation std).
         bias: `zero`, or `as-built` to leave biases to the layers' constructors.
 
-    Reference: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification (deviation 0.01).
+    Reference: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification (standard deviation 0.01).
     """
     return Scheme("standard", _scaled(lambda fans: std, distribution), bias=bias, embeddings=True)
 
@@ -212,7 +213,8 @@ def fixup(
     Args:
         mode: Which fan divides: `fan-in` or `fan-out`.
         distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: `auto` for that of the model's activation, or a factor on the deviation of hidden layers.
+        gain: `auto` for that of the model's activation, or a factor on the standard deviation of hidden
+            layers.
         bias: `zero`, or `as-built` to leave biases to the layers' constructors.
 
     Reference: Zhang, Dauphin and Ma (2019), Fixup initialization: residual learning without normalization.

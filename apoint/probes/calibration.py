@@ -275,13 +275,13 @@ def _on_grid(places: Vector, masses: Vector, grid: int) -> Vector:
 def _under_calibration(
     confidence: Vector, error: Error, num_draws: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """The error of a model that is right as often as it says, by simulation: mean and deviation."""
+    """The error of a model that is right as often as it says, by simulation: mean and standard deviation."""
     draws = [error((rng.random(len(confidence)) < confidence).astype(float)) for _ in range(num_draws)]
     return {"expected": float(np.mean(draws)), "expected_deviation": float(np.std(draws))}
 
 
 def _bootstrap(found: Predictions, num_draws: int, rng: np.random.Generator) -> float:
-    """The deviation of the smooth error over resampled examples, with all predictions of each."""
+    """The standard deviation of the smooth error over resampled examples, with all predictions of each."""
     names, example = np.unique(found.example, return_inverse=True)
     chances = np.full(len(names), 1 / len(names))
     f, y = found.confidence, found.outcome

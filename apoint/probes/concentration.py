@@ -43,7 +43,7 @@ def concentration(
     `distance_dimension` is the d whose Gaussian cloud would show the value, `effective_dimension` the
     participation ratio (Σλ)²/Σλ² of the eigenvalues λ of the covariance, at most n − 1 for n examples.
     Cosines are between pairs of examples around their mean (`cosines`, with expected mean −1/(n−1)) and
-    around 0 (`raw_cosines`); those of random directions have mean 0, deviation 1/√d and
+    around 0 (`raw_cosines`); those of random directions have mean 0, standard deviation 1/√d and
     (1 + cos)/2 ~ Beta((d−1)/2, (d−1)/2).
 
     In eval mode.

@@ -392,7 +392,7 @@ def spectrum(
         num_draws: How many random starts.
         num_iterations: The products of each start.
         num_points: The points of the grid.
-        width: The deviation σ of the bump around each eigenvalue, relative to the spread.
+        width: The standard deviation σ of the bump around each eigenvalue, relative to the spread.
         flat_share: Under this share of the largest magnitude an eigenvalue counts as flat.
         seed: Where random draws begin.
 

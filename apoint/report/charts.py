@@ -126,7 +126,7 @@ def _boundary_words(record: ComparisonRecord) -> Markup | None:
             "interval clear zero. If the differences have a tail towards zero, it takes more."
         )
         if not_reached(record.verdict):
-            words.append("For looks not reached it stands where the deviation seen last would put it.")
+            words.append("For looks not reached it is drawn from the last standard deviation seen.")
     return element("p", " ".join(words), class_="soft") if words else None
 
 

@@ -324,7 +324,8 @@ class Tuning:
         metric = as_subject(self.search.metric, self.search.last)
         return (
             f"tuning of {self.arm.name}: {chosen} ({metric} {self.best.mean:.4g}, as written "
-            f"{self.default.mean:.4g}); {self.forgiving:.0%} of the tries are within a seed's deviation of it"
+            f"{self.default.mean:.4g}); {self.forgiving:.0%} of the tries are within a seed's "
+            "standard deviation of it"
         )
 
 

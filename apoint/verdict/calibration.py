@@ -3,8 +3,8 @@
 A look at n pairs has its own nominal level, in proportion to nᵖ: early looks are strict and late ones are
 not. A common factor is found by simulation, so that over all looks the interval of
 `apoint.verdict.intervals` misses the truth with probability α if the differences are Gaussian. The
-statistics do not depend on the mean and deviation of the differences, so one simulation with standard normal
-ones serves every case. It is seeded: the same plan gives the same numbers.
+statistics do not depend on the mean and standard deviation of the differences, so one simulation with
+standard normal ones serves every case. It is seeded: the same plan gives the same numbers.
 
 Skewed differences err more than Gaussian ones, the more so the fewer the pairs and the smaller α. Two things
 hold their rate down, beside the skewness term of the interval. The exponent p grows as α falls, so that a

@@ -1,7 +1,7 @@
 """The noise of the test examples: what pairs share because they are measured on the same examples.
 
-Seeds vary the training, and the deviation of the paired differences shows by how much. It does not show what
-all pairs have in common: the test examples. The model of crossed effects, for pair s and example i:
+Seeds vary the training, and the standard deviation of the paired differences shows by how much. It does not
+show what all pairs have in common: the test examples. The model of crossed effects, for pair s and example i:
 
     D[s, i] = mean + seed[s] + example[i] + rest[s, i]
 

@@ -1,4 +1,4 @@
-"""How images have to be prepared for a set of weights: size, crop, interpolation, mean and deviation.
+"""How images are prepared for a set of weights: size, crop, interpolation, mean, standard deviation.
 
 The same network with the wrong preprocessing loses up to ten points of accuracy, and no error tells so.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Colours = tuple[float, float, float]
 IMAGENET: tuple[Colours, Colours] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and deviation of ImageNet's colours, in [0, 1]."""
+"""Mean and standard deviation of ImageNet's colours, in [0, 1]."""
 HALVES: tuple[Colours, Colours] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 """What brings [0, 1] to [-1, 1]."""
 _NUMBERED = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which Hugging Face writes

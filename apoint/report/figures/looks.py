@@ -52,8 +52,8 @@ def not_reached(verdict: VerdictRecord) -> list[int]:
 def boundary(verdict: VerdictRecord) -> list[tuple[int, float]]:
     """How large the mean of symmetric differences must be at each look to decide `better` or `worse`.
 
-    Pairs and height. For planned looks not reached it is what the deviation of the last look would give.
-    Empty if there is only one, which makes no line.
+    Pairs and height. For planned looks not reached it is what the standard deviation of the last look would
+    give. Empty if there is only one, which makes no line.
     """
     found = [(look.pairs, look.symmetric_half) for look in verdict.looks]
     if verdict.looks:
