@@ -17,9 +17,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	@echo "1. Twenty ReLU layers: does He's initialisation help against weights of deviation 0.01?"
-	$(BIN)/apoint compare recipes/digits-deep-relu.yaml --change init=he --runs-root demo-runs
+	$(BIN)/apoint compare digits-deep-relu --change init=he --runs-root demo-runs
 	@echo; echo "2. Does a learning rate that is a thousandth higher change anything?"
-	$(BIN)/apoint compare recipes/digits-mlp.yaml --change optimizer.lr=2.002e-3 --runs-root demo-runs
+	$(BIN)/apoint compare digits-mlp --change optimizer.lr=2.002e-3 --runs-root demo-runs
 
 lint: $(READY)
 	$(BIN)/ruff check .
