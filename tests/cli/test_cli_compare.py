@@ -96,7 +96,7 @@ def test_who_stops_it_is_shown_what_is_known(
 
 
 def test_a_dry_run_makes_nothing(capsys: Any, elsewhere: Path) -> None:
-    code, out, _ = run("compare", "r.yaml", *WORSE, "--dry-run", "--engine", "loop", capsys=capsys)
+    code, out, _ = run("compare", "r.yaml", *WORSE, "--dry-run", "--backend", "loop", capsys=capsys)
     assert code == 0
     assert "looks        6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32; error rate 0.05 over all of them" in out
     assert "MiB of memory" in out

@@ -133,6 +133,21 @@ def test_list_recipes(capsys) -> None:
     assert "digits-mlp  " in run("list", "recipes", capsys=capsys)[1], "those that come with apoint"
 
 
+def test_list_findings(capsys) -> None:
+    from apoint.doctor.card import cards
+
+    out = run("list", "findings", capsys=capsys)[1]
+    assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} == set(cards())
+    code, out, _ = run("list", "findings", "dead-units", capsys=capsys)
+    assert code == 0
+    for part in ("warning, at the stage signal", "healthy", "passes no gradient back", "torch.nn.init.zeros_"):
+        assert part in out
+    found = json.loads(run("list", "findings", "--json", capsys=capsys)[1])["findings"]
+    assert {each["code"] for each in found} == set(cards())
+    code, _, err = run("list", "findings", "dead-unit", capsys=capsys)
+    assert (code, "did you mean 'dead-units'" in err) == (2, True)
+
+
 def test_recipe_prints_a_packaged_recipe(capsys) -> None:
     code, out, _ = run("recipe", "digits-mlp", capsys=capsys)
     assert code == 0
