@@ -147,7 +147,7 @@ def test_pure_noise_has_an_infinite_scale_and_no_noise_none() -> None:
     inputs = torch.ones(6, 1)
     noise = gradient_noise(model, (inputs, torch.tensor([[1.0], [-1.0]] * 3)), F.mse_loss)
     assert noise.value == math.inf
-    assert "told from 0" in noise.notes[0]
+    assert "distinguished from 0" in noise.notes[0]
     assert noise.details["scale_at_least"] > 1
     quiet = gradient_noise(model, (inputs, torch.ones(6, 1)), F.mse_loss)
     assert quiet.value == pytest.approx(0, abs=1e-6)
