@@ -1,13 +1,13 @@
-"""Findings from probe readings and short trials, with ranges calibrated on healthy trainings.
+"""Findings from probe readings and short trials, with ranges calibrated on healthy training runs.
 
 patient.py      what is examined: model, data, loss, optimizer, training step
-examples.py     data of any form; copies.py: what trials are made on
-trial.py        a short training, watched closely; failure.py: what fails in a step, and where
-examination.py  evidence, gathered when asked for
+examples.py     data in any form; copies.py: copies of the model and optimizer for trials
+trial.py        a short training run, recorded in detail; failure.py: which part of a step fails, and where
+examination.py  evidence, gathered on demand
 running.py data.py start.py code.py flow.py learning.py outcome.py     the stages, in this order
-fitting.py      what would fit a model, loss or batch that fails; fit_model.py, fit_loss.py: the rules
-diagnosis.py    all stages, and what explains what
-finding.py      what is said; ranges.py, healthy.json: what is healthy
+fitting.py      fixes for a model, loss or batch that fails; fit_model.py, fit_loss.py: the rules
+diagnosis.py    all stages, and which finding explains which
+finding.py      what is reported; ranges.py, healthy.json: the healthy ranges
 """
 
 from apoint.doctor.diagnosis import Diagnosis, diagnose, explained, undiagnosed

@@ -1,6 +1,6 @@
-"""Findings as registered cards: what is always said of a code, on whatever network it is found.
+"""Registered cards: what every finding with the same code has in common, on any network.
 
-A card stands above the rule that raises it:
+Define a card above the rule that raises it:
 
     NO_ZERO_GRAD = card(
         "no-zero-grad",
@@ -15,8 +15,8 @@ A card stands above the rule that raises it:
     …
         yield NO_ZERO_GRAD.finding(f"At {stale} of {steps} steps …", stale / steps)
 
-The table in docs/inspect.md, what follows from what, and the test that every code is raised are made from the
-cards. `example` gives the arguments of an inspection in which the finding is the first.
+The cards generate the table in docs/inspect.md, what follows from what, and the test that every code is
+raised. `example` gives the arguments of an inspection that reports the finding first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from apoint.doctor.finding import STAGES, Finding, Level, Range, Treatment, rang
 P = ParamSpec("P")
 Example = Callable[[], Mapping[str, Any]]
 
-# Codes that come together, for `explains`.
+# Codes that occur together, for `explains`.
 NO_LEARNING = frozenset({"lr-too-low", "underfitting", "cannot-overfit-batch"})
 TOO_MUCH = frozenset(
     {"lr-too-high", "missing-warmup", "exploding-gradient", "always-clipping", "non-finite", "noisy-gradient"}
@@ -43,23 +43,23 @@ ENDS_TRAINING = NO_LEARNING | {"lr-too-high", "non-finite", "noisy-gradient", "m
 
 @dataclass(frozen=True)
 class Card:
-    """What is always said of a code.
+    """What every finding with the same code has in common.
 
     Attributes:
-        code: A stable word, such as `dead-units`.
-        stage: The stage of the examination at which it is seen.
-        sees: What is wrong, in a few words, for the table in the documents.
-        cause: Why that happens and what it does.
-        treatment: What to change; None if that depends on what was seen.
-        sign: The number that is judged, by its name; its healthy range is calibrated.
-        healthy: The healthy range where no sign is calibrated.
-        level: How bad it is.
-        confidence: How sure the rule is, from 0 to 1, which orders findings of one stage.
-        course: The items of the course behind it.
+        code: A stable identifier, such as `dead-units`.
+        stage: The stage of the examination that raises it.
+        sees: What is wrong, in a few words, for the table in the docs.
+        cause: Why it happens and what effect it has.
+        treatment: What to change; None if that depends on what was observed.
+        sign: The name of the number that is judged; its healthy range is calibrated.
+        healthy: The healthy range if there is no calibrated sign.
+        level: How severe it is.
+        confidence: How sure the rule is, from 0 to 1; it orders the findings of one stage.
+        course: The course items behind it.
         unit: The unit of the value.
-        explains: The codes of findings that it brings about, so that they need not be named as causes too.
-        example: Arguments of an inspection in which it is found first: `model`, and what differs from a sound
-            training; see `apoint.doctor.specimens`.
+        explains: The codes of the findings that it causes, so that they need not be reported as causes too.
+        example: Arguments of an inspection that reports it first: `model`, and what differs from a sound
+            training run; see `apoint.doctor.specimens`.
     """
 
     code: str
@@ -78,7 +78,7 @@ class Card:
 
     @property
     def range(self) -> Range:
-        """The healthy range: that of the sign, or the card's own."""
+        """The healthy range of the sign, or the card's own if it has no sign."""
         return ranges.healthy(self.sign) if self.sign else self.healthy
 
     @property
@@ -87,7 +87,7 @@ class Card:
         return range_words(self.range)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the card as plain values for JSON."""
         told = ("code", "stage", "sees", "cause", "sign", "level", "course", "unit")
         change = self.treatment
         return {
@@ -112,20 +112,20 @@ class Card:
         place: str = "",
         details: Mapping[str, str] | None = None,
     ) -> Finding:
-        """The finding on one network.
+        """Make the finding for one network.
 
         Args:
-            symptom: What was seen, in a sentence with the number.
+            symptom: What was observed, as a sentence with the number.
             value: The number.
-            cause: In place of the card's, where it depends on what was seen.
-            treatment: In place of the card's.
-            healthy: In place of the card's range.
-            level: In place of the card's.
-            confidence: In place of the card's.
-            stage: In place of the card's.
+            cause: Replaces the card's cause if that depends on what was observed.
+            treatment: Replaces the card's treatment.
+            healthy: Replaces the card's range.
+            level: Replaces the card's level.
+            confidence: Replaces the card's confidence.
+            stage: Replaces the card's stage.
             layer: The layer it concerns.
             place: The line of the user's code.
-            details: Further facts by name.
+            details: More facts, by name.
         """
         change = treatment or self.treatment
         assert change is not None, f"{self.code}: a finding needs a treatment"
@@ -162,7 +162,7 @@ def _registering(make: Callable[P, Card]) -> Callable[P, Card]:
 
 
 card = _registering(Card)
-"""Makes a `Card` and registers it."""
+"""Make a `Card` and register it."""
 
 
 def cards() -> dict[str, Card]:
@@ -173,12 +173,12 @@ def cards() -> dict[str, Card]:
 
 
 def explains(cause: str, effect: str) -> bool:
-    """Whether one finding brings about another."""
+    """Whether one finding causes another."""
     known = _CARDS.get(cause)
     return known is not None and effect != cause and effect in known.explains
 
 
 def table() -> str:
-    """All cards as the table of docs/inspect.md."""
+    """The table of all cards for docs/inspect.md."""
     rows = [f"| `{one.code}` | {one.sees} | {', '.join(one.course)} |" for one in cards().values()]
     return "\n".join(["| code | what is wrong | course |", "|---|---|---|", *rows])

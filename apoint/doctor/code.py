@@ -1,7 +1,8 @@
-"""Third stage: the code around the model: what is trained, in which mode, with which gradients, how it draws.
+"""The stage `code`: what is trained around the model, its mode, its gradients, its random numbers.
 
 Signs: `frozen-share`, `unreached-share`, `left-out-share`, `stale-steps`, `eval-steps`, `clipped-factor`,
-`schedule-peak`, `schedule-alive`, `norm-decay`, `batch-norm-examples`.
+`clipped-share`, `schedule-peak`, `schedule-alive`, `norm-decay`, `adaptive-l2`, `batch-norm-examples`,
+`mixed-examples`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from apoint.probes import Subject, preserve_state
 NORMS = (
     nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm, nn.RMSNorm,
 )  # fmt: skip
-ADAPTIVE_WITH_L2 = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")  # of PyTorch
-HARMLESS_L2 = 1e-4  # as often used; adaptive methods hardly notice it
+ADAPTIVE_WITH_L2 = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")  # in PyTorch
+HARMLESS_L2 = 1e-4  # a common value; adaptive methods hardly notice it
 
-MIXED = 8  # examples of a batch with which it is seen whether they are mixed
+MIXED = 8  # batch size of the test for mixed examples
 MIXED_CHANGE = 1e-3
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
-    """Findings on the code, by looking and by trying."""
+    """Findings on the code, by inspection and by experiment."""
     yield from _frozen(exam)
     yield from _unreached(exam)
     yield from _left_out(exam)
@@ -107,7 +108,7 @@ NO_GRADIENT = card(
 
 
 def _unreached(exam: Examination) -> Iterator[Finding]:
-    """Parameters at which no gradient arrives at all, or exactly 0 on several batches."""
+    """Parameters at which no gradient arrives on a batch."""
     patient = exam.patient
     subject = patient.subject(exam.batch)
     if not subject.parameters:
@@ -189,7 +190,7 @@ SYMMETRIC_INIT = card(
 
 
 def _symmetric(exam: Examination) -> Iterator[Finding]:
-    """Units with the same weights and the same gradients stay the same for ever."""
+    """Units with the same weights and the same gradients stay the same forever."""
     patient = exam.patient
     subject = patient.subject(exam.batch)
     matrices = {name: p for name, p in subject.parameters.items() if p.dim() >= 2 and p.shape[0] >= 2}
@@ -213,7 +214,7 @@ def _symmetric(exam: Examination) -> Iterator[Finding]:
 def _rows_agree(matrix: Tensor) -> bool:
     rows = matrix.reshape(len(matrix), -1).double()
     size = float(rows.abs().max())
-    return float((rows - rows[:1]).abs().max()) <= 1e-5 * size  # also where all are 0
+    return float((rows - rows[:1]).abs().max()) <= 1e-5 * size  # also if all are 0
 
 
 MIXED_EXAMPLES = card(
@@ -235,12 +236,12 @@ MIXED_EXAMPLES = card(
 
 
 def _mixed(exam: Examination) -> Iterator[Finding]:
-    """Does the answer to an example depend on the others of its batch, with batch norm in eval mode?"""
+    """Does the output for an example depend on the others in its batch, with batch norm in eval mode?"""
     patient, size = exam.patient, min(MIXED, exam.batch.size // 2)
     if size < 2 or patient.subject(exam.batch).has_own_loss:
         return
     first = torch.arange(size)
-    second = torch.cat([first[:1], torch.arange(size, 2 * size - 1)])  # the same example in other company
+    second = torch.cat([first[:1], torch.arange(size, 2 * size - 1)])  # the same example among others
     answers = [
         _predicted(patient.subject(exam.batch.select(rows)), patient.seed, mode=False, others=0)
         for rows in (first, first, second)
@@ -249,7 +250,7 @@ def _mixed(exam: Examination) -> Iterator[Finding]:
         return
     one, again, other = (answer[0].double() for answer in answers)
     if not _equal(one, again):
-        return  # it draws at random, which is another matter
+        return  # it draws random numbers, which is a separate finding
     change = float((one - other).abs().max() / one.abs().max().clamp_min(1e-6))
     exam.sign("mixed-examples", change)
     if change > MIXED_CHANGE:
@@ -296,7 +297,7 @@ UNCONTROLLED_SEED = card(
 
 
 def _draws(exam: Examination) -> Iterator[Finding]:
-    """Does the model draw at random where it should not, or from generators that nobody seeds?"""
+    """Does the model draw random numbers where it should not, or from generators that are not seeded?"""
     patient = exam.patient
     subject = patient.subject(exam.batch.select(slice(0, 16)))
     still = [_predicted(subject, patient.seed, mode=False, others=other) for other in (0, 0, 1)]
@@ -316,7 +317,7 @@ def _draws(exam: Examination) -> Iterator[Finding]:
 
 
 def _predicted(subject: Subject, seed: int, mode: bool, others: int) -> Tensor:
-    """Outputs with PyTorch's generator at a seed, and those of Python and NumPy at another."""
+    """Outputs with PyTorch's generator at one seed and those of Python and NumPy at another."""
     with preserve_state(subject.model, seed, mode=mode), torch.no_grad():
         random.seed(1234 + others)
         numpy.random.seed(1234 + others)
@@ -346,7 +347,7 @@ NO_ZERO_GRAD = card(
 
 
 def _loop(exam: Examination) -> Iterator[Finding]:
-    """What the user's own training step does, seen from its trial."""
+    """Findings on the user's own training step, from its trial."""
     if "step" not in exam.patient.given:
         exam.leave_out("your training loop", "no step was given; pass step=… to have it examined")
         return

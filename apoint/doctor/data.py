@@ -1,4 +1,4 @@
-"""First stage: the data. What is wrong there explains all that follows.
+"""The stage `data`. A fault there explains everything that follows.
 
 Signs: `input-scale`, `input-offset`, `constant-features`, `largest-class`, `class-ratio`, `duplicates`, and
 those of `targets.py`.
@@ -22,7 +22,7 @@ from apoint.doctor.targets import LEAKAGE, sample
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
-    """Findings on the data, the surest first."""
+    """Findings on the data, the most certain first."""
     train = exam.patient.train
     yield from _finite(train)
     yield from _scale(exam, train)

@@ -1,7 +1,7 @@
-"""The examination as a whole: stage after stage, cheap before dear, and what explains what.
+"""The whole examination: all stages, the cheap ones first, and which finding explains which.
 
-A finding that follows from an earlier one is set aside with it; once something severe is found, trials that
-would only show its consequences are left out.
+A finding that follows from another one is listed separately, with its cause. Once something severe is
+found, trials that would only show its consequences are skipped.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Diagnosis:
 
     Attributes:
         findings: What is wrong, the most probable cause first.
-        follows: What was seen as well and follows from one of these, with the code that explains it.
-        signs: The evidence: every number that was looked at, by name.
-        places: The layers that signs were seen in.
-        readings: What probes measured.
-        unchecked: What was not looked at, with the reason.
-        curves: What the short trainings gave, for drawing: losses, and by layer gradients and updates.
+        follows: Other findings, which follow from one of these, each with the code that explains it.
+        signs: The evidence: every number that was checked, by name.
+        places: The layers in which signs were seen.
+        readings: What the probes measured.
+        unchecked: What was not checked, with the reason.
+        curves: Curves of the short training runs, for plotting: losses, and gradients and updates by layer.
         seconds: How long each stage took.
-        stages: Which stages were done, which were skipped and which failed, and why.
+        stages: Which stages ran, which were skipped and which failed, and why.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -68,9 +68,9 @@ def diagnose(
 
     Args:
         patient: The patient.
-        quick: Leave out what takes long.
-        thorough: Gather all evidence even where something severe was found, as calibration needs it.
-        say: Called with what is being looked at.
+        quick: Skip what takes a long time.
+        thorough: Gather all evidence even after a severe finding, as calibration needs it.
+        say: Called with what is being checked.
     """
     exam = Examination(patient, quick, thorough, say)
     found: list[Finding] = []
@@ -100,7 +100,7 @@ def diagnose(
 
 
 def undiagnosed(failure: StepFailedError) -> Diagnosis:
-    """What is found where no batch of the training data could be loaded."""
+    """The diagnosis if no batch of the training data could be loaded."""
     why = f"there is no batch: {failure}"
     stages = {name: StageState("skipped", why) for name in STAGES} | {
         "run": StageState("failed", str(failure))
@@ -115,15 +115,15 @@ def undiagnosed(failure: StepFailedError) -> Diagnosis:
 def _stage(exam: Examination, name: str, examine: Stage) -> list[Finding]:
     found: list[Finding] = []
     try:
-        found.extend(examine(exam))  # what was found before an error is kept
-    except Exception as error:  # a plain step was made before: what fails here is the examination
+        found.extend(examine(exam))  # findings before an error are kept
+    except Exception as error:  # a plain step has run before: this error is the examination's own
         why = str(error) if isinstance(error, ApointError) else said(error)
         exam.could_not(f"the stage {name}" if not found else f"the rest of the stage {name}", why)
     return found
 
 
 def _settles(exam: Examination, found: list[Finding], stage: str) -> str:
-    """Why a stage need not be done, given what was found; empty if it should be."""
+    """Why a stage need not run, given the findings so far; empty if it should run."""
     if exam.broken and stage != "data":
         return f"no training step can be made ({exam.broken}); fix that first"
     severe = next((finding.code for finding in found if finding.level == "severe"), "")
@@ -133,7 +133,7 @@ def _settles(exam: Examination, found: list[Finding], stage: str) -> str:
 
 
 def explained(found: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
-    """Findings that stand for themselves, the most probable cause first, and those that follow from them."""
+    """Split findings into root causes, the most probable first, and those that follow from them."""
     roots: list[Finding] = []
     follows: list[tuple[Finding, str]] = []
     ordered = sorted(found, key=lambda one: (one.level == "note", STAGES.index(one.stage), -one.confidence))
@@ -148,16 +148,16 @@ def explained(found: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, 
 
 
 def _weighed(finding: Finding) -> Finding:
-    """The finding with the confidence that its code has earned in the clinic, where that is known.
+    """The finding with the confidence measured for its code in the clinic, if that is known.
 
-    What a rule says of itself is for ordering findings; what a user reads was measured.
+    A rule's own confidence orders the findings; the confidence that a user reads was measured.
     """
     measured = ranges.trust(finding.code)
     return finding if measured is None else replace(finding, confidence=measured)
 
 
 def _is_cause(cause: Finding, effect: Finding) -> bool:
-    """Whether one finding explains another; where each could explain the other, the earlier stage does."""
+    """Whether one finding explains another; if each could explain the other, the earlier stage does."""
     if not explains(cause.code, effect.code):
         return False
     mutual = explains(effect.code, cause.code)

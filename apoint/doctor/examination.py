@@ -1,6 +1,6 @@
-"""An examination: what was looked at so far, what was seen, what could not be looked at.
+"""An examination: what was checked so far, what was found, and what could not be checked.
 
-Each kind of evidence is gathered once, when somebody asks for it, so that cheap looks come before dear ones.
+Each kind of evidence is gathered once, on demand, so that cheap checks come before expensive ones.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from apoint.registry import registry
 T = TypeVar("T")
 MOST_EXAMPLES = 256
 STEPS, QUICK_STEPS, FEWEST_STEPS = 120, 40, 10
-QUICK_SECONDS = 1.5  # that a trial of a quick examination may take
+QUICK_SECONDS = 1.5  # limit for one trial of a quick examination
 
 
 class Examination:
-    """What is known of a patient.
+    """What is known about a patient.
 
     Args:
         patient: The patient.
-        quick: Whether to leave out what takes long.
-        thorough: Whether to gather evidence even where nothing asks for it, as calibration needs it.
-        say: Called with what is being looked at.
+        quick: Whether to skip what takes a long time.
+        thorough: Whether to gather evidence even if nothing asks for it, as calibration needs it.
+        say: Called with what is being checked.
 
     Attributes:
-        signs: The evidence: a number for each sign by its name.
+        signs: The evidence: a number for each sign, by name.
         places: Where a sign was seen, if it concerns one layer.
-        readings: What probes measured.
-        unchecked: What was not looked at, each with the reason.
-        stages: Which stages were done, in their order; the last one is at work.
-        broken: The finding that says that no training step can be made, by its code; empty if one can.
+        readings: What the probes measured.
+        unchecked: What was not checked, each with the reason.
+        stages: The stages so far, in order; the last one is running.
+        broken: The code of the finding that no training step can be made; empty if one can.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Examination:
         self._at_rate: dict[float, History | None] = {}
 
     def sign(self, name: str, value: float | None, layer: str = "") -> float | None:
-        """Note a sign; None is not noted."""
+        """Record a sign; None is not recorded."""
         if value is not None and not math.isnan(value):
             self.signs[name] = float(value)
             if layer:
@@ -72,24 +72,24 @@ class Examination:
         return value
 
     def begin(self, stage: str) -> None:
-        """Begin a stage; it counts as done unless it is said otherwise."""
+        """Begin a stage; it counts as done unless reported otherwise."""
         self.stages[stage] = StageState()
 
     def leave_out(self, what: str, why: str) -> None:
-        """Note that something was not looked at, because it does not apply or was not given."""
+        """Record that something was not checked, because it does not apply or was not given."""
         self.unchecked.setdefault(what, why)
 
     def skip(self, why: str) -> None:
-        """Note that there is nothing to do in this stage, or no time for it."""
+        """Record that there is nothing to do in this stage, or no time for it."""
         self._ends("skipped", why)
 
     def could_not(self, what: str, why: str) -> None:
-        """Note that something should have been looked at and could not be: the stage counts as failed."""
+        """Record that something should have been checked and could not be: the stage counts as failed."""
         self.leave_out(what, why)
         self._ends("failed", why)
 
     def without_training(self) -> None:
-        """Note that this stage needs a short training, and there was none."""
+        """Record that this stage needs a short training run and there was none."""
         self._ends(self._untrained.state, self._untrained.why)
 
     def _ends(self, state: State, why: str) -> None:
@@ -102,7 +102,7 @@ class Examination:
         self._untrained = StageState(state, why)
 
     def measured(self, probe: str, model: Any = None, batch: Batch | None = None, **settings: Any) -> Reading:
-        """The reading of a probe, on the patient's model and a batch of some size by default."""
+        """The reading of a probe, by default on the patient's model and `self.batch`."""
         patient = self.patient
         everything = {
             "model": model or patient.model,
@@ -116,13 +116,13 @@ class Examination:
         return reading
 
     def reading(self, probe: str, **settings: Any) -> Reading:
-        """The reading of a probe on the patient as it is, kept for the report."""
+        """The reading of a probe on the unchanged patient, kept for the report."""
         if probe not in self.readings:
             self.readings[probe] = self.measured(probe, **settings)
         return self.readings[probe]
 
     def curves(self) -> dict[str, Any]:
-        """What the trials that were made gave, for drawing."""
+        """The curves of the trials made so far, for plotting."""
         made = {"as it is": self.__dict__.get("history"), "with a warm-up": self.__dict__.get("warmed")}
         made["with larger batches"] = self.__dict__.get("enlarged")
         made |= {f"learning rate × {factor:g}": trial for factor, trial in sorted(self._at_rate.items())}
@@ -139,13 +139,13 @@ class Examination:
 
     @functools.cached_property
     def batch(self) -> Batch:
-        """Training examples to measure on: a batch of training, or more where those are few."""
+        """Training examples to measure on: a training batch, or more examples if the batch is small."""
         train = self.patient.train
         return train.some(min(len(train), max(64, train.batch_size), MOST_EXAMPLES), self.patient.seed)
 
     @functools.cached_property
     def trainable(self) -> bool:
-        """Whether there is anything to train and it can be copied."""
+        """Whether there is anything to train."""
         if self.patient.optimizer is None or not any(
             p.requires_grad for p in self.patient.model.parameters()
         ):
@@ -155,7 +155,7 @@ class Examination:
 
     @functools.cached_property
     def trial_steps(self) -> int:
-        """How long trials are: in a quick examination as long as there is time for."""
+        """The number of steps of a trial; in a quick examination, as many as there is time for."""
         if not self.quick:
             return min(STEPS, self.patient.total_steps)
         steps = min(QUICK_STEPS, int(QUICK_SECONDS / self._step_seconds))
@@ -163,10 +163,10 @@ class Examination:
 
     @functools.cached_property
     def _step_seconds(self) -> float:
-        """What a step of training takes: the least of two, or of several where those two were slow.
+        """Seconds per training step: the minimum of two, or of several if those two were slow.
 
-        On a busy machine one step may take a hundred times its own time, and a small model would
-        then pass for one too slow to be trained.
+        On a busy machine one step may take a hundred times as long as usual, and a small model would
+        then be taken for one too slow to train.
         """
         begin, least = time.perf_counter(), math.inf
         for tried in range(8):
@@ -180,7 +180,7 @@ class Examination:
 
     @functools.cached_property
     def history(self) -> History | None:
-        """A trial as the patient trains; None if there can be none, or it would take too long."""
+        """A trial that trains as the patient does; None if it is impossible or would take too long."""
         if self.quick and self.trainable and self._step_seconds * FEWEST_STEPS > QUICK_SECONDS:
             seconds = f"{self._step_seconds:.2g}"
             why = f"a step takes {seconds} s, too long for a quick examination"
@@ -190,7 +190,7 @@ class Examination:
         return self._trial(self.trial_steps)
 
     def at_rate(self, factor: float) -> History | None:
-        """The same with the learning rate times a factor."""
+        """The same trial with the learning rate multiplied by a factor."""
         if factor not in self._at_rate:
             self.say(f"the same with {factor:g} times the learning rate")
             self._at_rate[factor] = self._trial(self.trial_steps, rate=factor)
@@ -198,14 +198,14 @@ class Examination:
 
     @functools.cached_property
     def enlarged(self) -> History | None:
-        """The same with batches sixteen times as large."""
+        """The same trial with batches sixteen times as large."""
         size = min(16 * self.patient.train.batch_size, len(self.patient.train))
         self.say(f"the same with batches of {size}")
         return self._trial(self.trial_steps, batch_size=size)
 
     @functools.cached_property
     def warmed(self) -> History | None:
-        """The same with a warm-up over half of the trial."""
+        """The same trial with a warm-up over half of it."""
         self.say("the same with a warm-up")
         return self._trial(self.trial_steps, warmup=max(2, self.trial_steps // 2))
 
@@ -219,12 +219,12 @@ class Examination:
             return None
 
     def plain_trial(self, steps: int) -> History | None:
-        """A trial that nothing watches: what fails in it is not of our making."""
+        """A trial without hooks: what fails in it is not our fault."""
         return self._trial(steps, watched=False)
 
     @functools.cached_property
     def memorised(self) -> History | None:
-        """A trial on one small batch, with an optimizer of our own: can it be memorised?"""
+        """A trial on one small batch, with our own optimizer: can the batch be memorised?"""
         if self.history is None:
             return None
         self.say("overfitting one batch")

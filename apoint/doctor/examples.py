@@ -1,4 +1,4 @@
-"""The data of a patient, in any of the forms in which people have it, and batches drawn from it."""
+"""A patient's data, in any of the usual forms, and batches drawn from it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Examples:
     """Examples that a model can be called with.
 
     Args:
-        whole: All of them in one batch.
-        batch_size: How many a training step takes.
-        parts: Batches as a loader gave them: the first, one of each other shape, those with the largest and
-            smallest values, and the last, which may be smaller.
-        failure: What ended loading before time.
-        left_out: What of the data is not in `whole`; empty if nothing.
+        whole: All examples in one batch.
+        batch_size: How many examples a training step takes.
+        parts: Batches as a loader returned them: the first, one of each other shape, those with the largest
+            and smallest values, and the last, which may be smaller.
+        failure: The error that ended loading early.
+        left_out: Which part of the data is not in `whole`; empty if none.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class Examples:
         return self.whole.size
 
     def first(self, number: int) -> Batch:
-        """The first examples."""
+        """The first `number` examples."""
         return self.whole.select(slice(0, number))
 
     def some(self, number: int, seed: int = 0) -> Batch:
-        """Examples drawn without replacement."""
+        """Draw `number` examples without replacement."""
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         return self.whole.select(order[:number])
 
     def batches(self, seed: int = 0) -> Iterator[Batch]:
-        """Batches without end, every example once before any comes again; what is left over is left out."""
+        """Endless batches: no example repeats within a pass, and an incomplete last batch is dropped."""
         generator = torch.Generator().manual_seed(seed)
         while True:
             order = torch.randperm(len(self), generator=generator)
@@ -66,9 +66,9 @@ class Examples:
                 yield self.whole.select(order[start : start + self.batch_size])
 
     def extremes(self) -> list[Batch]:
-        """Batches that hold the examples with the largest and the smallest targets and whole-numbered inputs.
+        """Batches that hold the examples with the largest and the smallest targets and integer inputs.
 
-        One label or token that is out of range need not be in a batch that is drawn at random.
+        A randomly drawn batch may miss the one label or token that is out of range.
         """
         fitting = [tensor for tensor in _ranged(self.whole) if len(tensor) == len(self)]
         flat = [tensor.detach().reshape(len(tensor), -1) for tensor in fitting]
@@ -83,12 +83,12 @@ class Examples:
 
     @property
     def inputs(self) -> Tensor | None:
-        """The first real input of every example, [N, …]; None if inputs are whole numbers."""
+        """The first floating-point input of every example, [N, …]; None if all inputs are integers."""
         return next((t for t in self.whole.tensors if t.is_floating_point() and len(t) == len(self)), None)
 
     @property
     def targets(self) -> Tensor | None:
-        """The targets as a tensor [N, …], if they are one; those that a model takes by name count as well."""
+        """The targets, if they are a tensor [N, …]; targets that a model takes by name count as well."""
         targets = self.whole.targets
         if targets is None:
             targets = next(
@@ -98,7 +98,7 @@ class Examples:
 
 
 def _ranged(batch: Batch) -> list[Tensor]:
-    """Tensors of which a value may be out of range: targets and whole-numbered inputs."""
+    """Tensors whose values may be out of range: targets and integer inputs."""
     targets = [batch.targets] if isinstance(batch.targets, Tensor) else []
     whole = [tensor for tensor in batch.tensors if not tensor.is_floating_point()]
     return [t for t in (*targets, *whole) if t.dim() and t.numel() and not t.is_complex()]
@@ -109,9 +109,9 @@ def examples(model: nn.Module, data: Any, batch_size: int | None, seed: int = 0)
 
     Args:
         model: The model that will be called with them.
-        data: The data; of a dataset or a loader only a part is read, which is said.
-        batch_size: How many a step takes; by default the loader's own, or 64.
-        seed: Which part of a dataset is read.
+        data: The data; of a dataset or a loader only a part is read.
+        batch_size: How many examples a step takes; by default the loader's own, or 64.
+        seed: Selects the part of a dataset that is read.
     """
     if isinstance(data, Examples):
         return data
@@ -156,7 +156,7 @@ def _loading(what: str) -> Iterator[None]:
 
 
 def _of_loader(model: nn.Module, loader: Any, batch_size: int) -> Examples:
-    """Examples from the first batches of a loader; those of another shape than most are kept apart."""
+    """Examples from the first batches of a loader; batches of a less common shape are kept apart."""
     batches, failure = _from_loader(loader)
     forms = [_form(batch) for batch in batches]
     usual = Counter(forms).most_common(1)[0][0]
@@ -188,7 +188,7 @@ def _extreme_places(batches: list[Batch]) -> list[int]:
 def _from_loader(loader: Any) -> tuple[list[Any], StepFailedError | None]:
     batches: list[Any] = []
     try:
-        batches.extend(itertools.islice(loader, MOST_BATCHES))  # those before an error are kept
+        batches.extend(itertools.islice(loader, MOST_BATCHES))  # batches before an error are kept
     except Exception as error:
         failure = StepFailedError("batch", error, when=f"at batch {len(batches)} of the loader")
         if not batches:
@@ -200,7 +200,7 @@ def _from_loader(loader: Any) -> tuple[list[Any], StepFailedError | None]:
 
 
 def _form(batch: Any) -> Hashable:
-    """The shape of a batch but for the number of its examples."""
+    """The shape of a batch without the number of examples."""
     if isinstance(batch, Tensor):
         return tuple(batch.shape[1:]) if batch.dim() else "number"
     if isinstance(batch, Mapping):
@@ -211,7 +211,7 @@ def _form(batch: Any) -> Hashable:
 
 
 def _joined(batches: list[Any]) -> Any:
-    """Batches of one form as one."""
+    """Join batches of the same form into one."""
     first = batches[0]
     if isinstance(first, Tensor):
         return torch.cat(batches) if first.dim() else first

@@ -1,4 +1,4 @@
-"""Why a training step fails: in which part, with which error, and at which place of the user's code."""
+"""Why a training step fails: in which part, with which error, and where in the user's code."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ WORDS: dict[Part, str] = {
 }
 MOST_CHARACTERS = 300  # of an error's message; some hold a whole tensor
 _WORKER = (
-    "Original Traceback (most recent call last):"  # how PyTorch hands over the error of a loader's worker
+    "Original Traceback (most recent call last):"  # how PyTorch passes on an error from a worker process
 )
 
 
 class StepFailedError(UsageError):
-    """A part of a training step that raised an error.
+    """Raised when a part of a training step raises an error.
 
     Args:
-        part: Which part.
-        error: The error, or one of ours that was raised from it.
-        raw: What the model returned, if it came so far.
-        value: The loss, if it came so far.
-        when: On which batch or in which mode, such as `on held-out data`.
+        part: The part that failed.
+        error: The error, or one of our own that was raised from it.
+        raw: What the model returned, if the step got that far.
+        value: The loss, if the step got that far.
+        when: The batch or the mode, such as `on held-out data`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StepFailedError(UsageError):
 
 @contextmanager
 def part(name: Part, raw: Any = None, value: Tensor | None = None) -> Iterator[None]:
-    """Say which part of a step raised; what an inner part says is kept."""
+    """Record which part of a step raised; a record from an inner part is kept."""
     try:
         yield
     except StepFailedError:
@@ -67,7 +67,7 @@ def part(name: Part, raw: Any = None, value: Tensor | None = None) -> Iterator[N
 
 
 def said(error: BaseException) -> str:
-    """The type and message of an error in a line."""
+    """The type and message of an error on one line."""
     text = str(error)
     if _WORKER in text:
         return _cut([line.strip() for line in text.splitlines() if line.strip()][-1])
@@ -83,7 +83,7 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """A module of the model at work, and the tensors that it was called with."""
+    """A module of the model that was running, and the tensors it was called with."""
 
     name: str
     module: nn.Module
@@ -94,7 +94,7 @@ class Work:
 
 
 def work_of(model: nn.Module, error: BaseException) -> Work | None:
-    """The innermost module whose `forward` was at work; None if there was none."""
+    """The innermost module whose `forward` was running; None if there was none."""
     names = {id(module): name for name, module in model.named_modules()}
     found = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -114,7 +114,7 @@ def place_of(error: BaseException, work: Work | None = None) -> str:
 
 
 def defined_at(function: Any) -> str:
-    """Where a function of the user's begins; empty if it is a library's."""
+    """Where a user's function begins; empty if it belongs to a library."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is None or _is_library(code.co_filename):
         return ""
@@ -122,14 +122,14 @@ def defined_at(function: Any) -> str:
 
 
 def caller_of(error: BaseException) -> str:
-    """The innermost function at work, by its package; for errors that no line of the user's is part of."""
+    """The innermost running function with its package, for errors that involve no line of the user's code."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     package = frames[-1].f_globals.get("__name__", "").partition(".")[0] if frames else ""
     return f"{frames[-1].f_code.co_name} of {package}" if package else ""
 
 
 def locals_of(error: BaseException) -> dict[str, Tensor]:
-    """The tensors that the innermost function of the user's holds, by name."""
+    """The local tensors of the innermost function in the user's code, by name."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
     return {n: v for n, v in frames[-1].f_locals.items() if isinstance(v, Tensor)} if frames else {}
 
@@ -143,7 +143,7 @@ def _line_of(error: BaseException) -> str:
 
 
 def _line_in_worker(text: str) -> str:
-    """The same from the text of a traceback, in which the error of a loader's worker arrives."""
+    """The same from the text of a traceback, in which an error from a worker process arrives."""
     if _WORKER not in text:
         return ""
     lines = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
@@ -164,7 +164,7 @@ def _is_users(frame: Any) -> bool:
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file is Python's, PyTorch's, ours or of another package that was installed."""
+    """Whether a file belongs to Python, PyTorch, apoint or another installed package."""
     if file.startswith("<frozen"):
         return True
     parts = Path(file).parts
@@ -184,7 +184,7 @@ _LIBRARIES = _libraries()
 
 
 def shown(value: Any) -> str:
-    """A tensor as its type and shape, whole numbers with their range; others by what they hold."""
+    """Describe a tensor by dtype and shape, integers also by range; describe others by what they contain."""
     if isinstance(value, Tensor):
         words = f"{type_of(value)} {list(value.shape)}"
         if value.numel() and not value.is_floating_point() and not value.is_complex():
@@ -198,5 +198,5 @@ def shown(value: Any) -> str:
 
 
 def type_of(value: Tensor) -> str:
-    """The name of a tensor's type, such as `float32`."""
+    """The name of a tensor's dtype, such as `float32`."""
     return str(value.dtype).removeprefix("torch.")

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Level = Literal["note", "warning", "severe"]
-"""Note: worth knowing, training may be well. Warning: training is worse for it. Severe: it cannot work so."""
+"""Note: worth knowing, training may be fine. Warning: training is worse for it. Severe: training
+cannot work like this."""
 STAGES = ("run", "data", "loss", "code", "signal", "gradients", "optimisation", "generalisation")
-"""The order in which an experienced engineer looks: what comes first can explain what comes after."""
+"""The order in which an experienced engineer looks: earlier stages can explain later ones."""
 Range = tuple[float | None, float | None]
 State = Literal["ran", "skipped", "failed"]
-"""Skipped: there was nothing to look at or, in a quick inspection, no time. Failed: it could not be done."""
+"""Skipped: nothing to look at, no time in a quick inspection, or an earlier finding explains what it would
+show. Failed: it could not be done."""
 
 
 @dataclass(frozen=True)
 class StageState:
-    """Whether a stage of the examination was done, and why not."""
+    """Whether a stage of the examination ran, and if not, why."""
 
     state: State = "ran"
     why: str = ""
@@ -31,7 +33,7 @@ class Treatment:
         words: The change in a sentence.
         recipe: The change as dotted paths of a recipe with their new values, ready for `apoint compare`.
         code: The change as lines of PyTorch.
-        recipe_file: The recipe that is to be changed.
+        recipe_file: The recipe to change.
     """
 
     words: str
@@ -41,7 +43,7 @@ class Treatment:
 
     @property
     def command(self) -> str:
-        """The comparison that would test it; empty if no recipe can say it."""
+        """The command that tests the change by a comparison; empty if no recipe can express it."""
         changes = " ".join(f"--change {path}={_written(value)}" for path, value in self.recipe.items())
         return f"apoint compare {_written(self.recipe_file)} {changes}" if changes else ""
 
@@ -77,21 +79,21 @@ class Finding:
     """Something that is wrong with a model, its data or its training.
 
     Attributes:
-        code: A stable word for it, such as `dead-units`.
-        symptom: What was seen, in a sentence with the number.
+        code: A stable identifier, such as `dead-units`.
+        symptom: What was observed, as a sentence with the number.
         value: The number.
-        healthy: The range in which it lies for healthy trainings, (low, high).
-        cause: Why that happens and what it does.
+        healthy: The range of the number in healthy training runs, (low, high).
+        cause: Why it happens and what effect it has.
         treatment: What to change.
-        level: How bad it is.
-        confidence: How sure the doctor is, from 0 to 1: of the patients in the clinic on which the code was
-            raised, the share that had the fault; where that is not known, what the rule says of itself.
-        stage: At which stage of the examination it was seen.
-        layer: The layer it concerns; empty if it is the whole.
-        course: The items of the course behind it.
+        level: How severe it is.
+        confidence: How sure the doctor is, from 0 to 1: of the patients in the clinic for which the code was
+            raised, the share that had the fault; if that is not known, the rule's own confidence.
+        stage: The stage of the examination that raised it.
+        layer: The layer it concerns; empty if it concerns no single layer.
+        course: The course items behind it.
         unit: The unit of the value.
         place: The line of the user's code, or the module, where an error was raised; empty otherwise.
-        details: Further facts by name: the error, shapes and types of inputs, targets and outputs.
+        details: More facts, by name: the error, shapes and types of inputs, targets and outputs.
     """
 
     code: str
@@ -119,7 +121,7 @@ class Finding:
         return range_words(self.healthy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the finding as plain values for JSON."""
         from apoint.probes.reading import plain
 
         kept = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "treatment"}

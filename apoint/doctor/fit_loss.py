@@ -1,4 +1,4 @@
-"""What targets and outputs would fit a loss that fails, and why a backward pass fails."""
+"""Which targets and outputs would fit a loss that fails, and why a backward pass fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apoint.probes.subject import class_axis
 
 
 def _said(case: Case) -> Fit | None:
-    """An error of our own says what would be right."""
+    """Our own errors say what would be right."""
     if not isinstance(case.failure.error, ApointError):
         return None
     fact, _, words = str(case.failure.error).rpartition("; ")
@@ -26,7 +26,7 @@ def _said(case: Case) -> Fit | None:
 
 
 def _num_examples(case: Case) -> Fit | None:
-    """Inputs and targets of another length."""
+    """Inputs and targets of different lengths."""
     targets, size = case.examples.targets, len(case.examples)
     if targets is not None and targets.dim() and len(targets) != size:
         return Fit(
@@ -47,7 +47,7 @@ def _num_examples(case: Case) -> Fit | None:
 
 
 def _returned(case: Case) -> Fit | None:
-    """A loss that gives something else than a tensor of real numbers."""
+    """A loss that returns something other than a floating-point tensor."""
     loss, outputs = case.patient.loss, case.outputs
     if not callable(loss) or outputs is None:
         return None
@@ -78,7 +78,7 @@ def _returned(case: Case) -> Fit | None:
 
 
 def _which_output(case: Case) -> Fit | None:
-    """Several outputs, of which another one than the first fits."""
+    """Several outputs, of which one other than the first fits."""
     if isinstance(case.raw, Tensor):
         return None
     entries = case.raw.items() if isinstance(case.raw, Mapping) else enumerate(case.raw)
@@ -95,7 +95,7 @@ def _which_output(case: Case) -> Fit | None:
 
 
 def _classes(case: Case) -> Fit | None:
-    """Numbers of classes outside of those that the outputs have."""
+    """Class indices outside the range of the outputs."""
     outputs, targets = case.outputs, case.targets
     if outputs is None or targets is None or targets.is_floating_point() or outputs.dim() < 2:
         return None
@@ -134,14 +134,14 @@ def _marks(low: int) -> str:
 
 
 def _head(case: Case, number: int, wanted: int) -> str:
-    """The last layer with another number of outputs."""
+    """The last layer with a different number of outputs."""
     heads = [m for m in case.model.modules() if isinstance(m, nn.Linear) and m.out_features == number]
     width = heads[-1].in_features if heads else "…"
     return f"torch.nn.Linear({width}, out_features={wanted})"
 
 
 def _targets(case: Case) -> Fit | None:
-    """Targets of another type or shape, tried."""
+    """Try targets of another dtype or shape."""
     outputs, targets = case.outputs, case.targets
     if outputs is None or targets is None:
         return None
@@ -164,7 +164,7 @@ def _targets(case: Case) -> Fit | None:
 
 
 def _other_targets(outputs: Tensor, targets: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The targets in other forms that hold the same, the smallest change first."""
+    """The same targets in other forms, the smallest change first."""
     whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     real = f".{cast(outputs.dtype)}"
     forms = [("y", targets)]
@@ -182,7 +182,7 @@ def _other_targets(outputs: Tensor, targets: Tensor) -> Iterator[tuple[str, Tens
 
 
 def _one_hot(case: Case) -> Fit | None:
-    """Numbers of classes where a loss takes a value for each class."""
+    """Class indices where a loss takes a value for each class."""
     outputs, targets = case.outputs, case.targets
     if outputs is None or targets is None or targets.is_floating_point():
         return None
@@ -200,7 +200,7 @@ def _one_hot(case: Case) -> Fit | None:
 
 
 def _outputs(case: Case) -> Fit | None:
-    """Outputs with other axes, tried."""
+    """Try outputs with other axes."""
     outputs = case.outputs
     if outputs is None:
         return None
@@ -279,7 +279,7 @@ def _no_graph(case: Case) -> Fit | None:
 
 
 def _kept(case: Case) -> Fit | None:
-    """What a module keeps from a step before, with its graph."""
+    """State that a module keeps from an earlier step, with its graph."""
     if "second time" not in str(case.failure.error):
         return None
     kept = [
@@ -306,7 +306,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _in_place(case: Case) -> Fit | None:
-    """Modules that overwrite what the backward pass needs; tried without."""
+    """Modules that overwrite in place what the backward pass needs; try without."""
     found = [(n, m) for n, m in case.model.named_modules() if getattr(m, "inplace", False) is True]
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What inputs would fit a model that fails, or what layer would fit its inputs."""
+"""Which inputs would fit a model that fails, or which layer would fit its inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, 
 
 
 def cast(dtype: torch.dtype) -> str:
-    """The method that gives a tensor a type."""
+    """The method that casts a tensor to a dtype."""
     return _CASTS.get(dtype, f"to({dtype})")
 
 
@@ -90,7 +90,7 @@ def _embedding(case: Case) -> Fit | None:
 
 
 def _range_of(case: Case, index: Tensor) -> tuple[int, int]:
-    """The range of indices: of all data if they are an input of the model's, else of those that arrived."""
+    """The range of indices: over all data if they are a model input, else over those that arrived."""
     known = [index]
     for mine, whole in zip(case.batch.tensors, case.examples.whole.tensors, strict=False):
         if mine.shape == index.shape and torch.equal(mine, index):
@@ -99,7 +99,7 @@ def _range_of(case: Case, index: Tensor) -> tuple[int, int]:
 
 
 def _type(case: Case) -> Fit | None:
-    """Inputs of another type than the weights: the real ones, or all of them."""
+    """Inputs of another dtype than the weights: the floating-point ones, or all of them."""
     weight = next((p for p in case.model.parameters() if p.is_floating_point()), None)
     if weight is None:
         return None
@@ -119,7 +119,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 def _layout(case: Case) -> Fit | None:
-    """Inputs whose axes are in another order, too few or too many."""
+    """Inputs whose axes are in the wrong order, too few or too many."""
     first = case.batch.tensors[0]
     for change, code, fact in _other_axes(first, f"Layer {case.work}" if case.work else "The model"):
 
@@ -132,7 +132,7 @@ def _layout(case: Case) -> Fit | None:
 
 
 def _other_axes(x: Tensor, into: str) -> list[tuple[Change, str, str]]:
-    """What may be done to the axes, the code for it, and what would then have been wrong."""
+    """Possible changes to the axes, the code for each, and the fault that each would fix."""
     what, side = f"inputs of shape {list(x.shape)}", math.isqrt(x.shape[-1])
     plane = (1, side, side)
     flat = f"{into} takes one axis of features, and gets {what}."
@@ -153,7 +153,7 @@ def _other_axes(x: Tensor, into: str) -> list[tuple[Change, str, str]]:
 
 
 def _width(case: Case) -> Fit | None:
-    """A layer for another number of features than arrive."""
+    """A layer built for a different number of features than it receives."""
     work = case.work
     if work is None or not work.inputs or not work.inputs[0].dim():
         return None

@@ -1,8 +1,8 @@
-"""What would fit a model, loss, batch or step that fails.
+"""What would fix a model, loss, batch or step that fails.
 
-Each rule looks at types, shapes and ranges and gives a `Fit` or nothing. A change to inputs, targets or
-outputs is only advised if what failed works with it; a change to a layer, if the size that arrives is not
-the size that it was built for.
+Each rule looks at dtypes, shapes and ranges and returns a `Fit` or None. A change to inputs, targets or
+outputs is advised only if the failed part works with it; a change to a layer, if the size that arrives is not
+the size it was built for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from apoint.probes.subject import predictions_of
 
 
 class Fit(NamedTuple):
-    """What does not fit, what would, and that as a line of code."""
+    """What does not fit, what would, and the fix as a line of code."""
 
     fact: str
     words: str
@@ -34,15 +34,15 @@ class Fit(NamedTuple):
 
 @dataclass
 class Case:
-    """A part of a step that failed, and all that can be asked about it.
+    """A part of a step that failed, and everything the rules can ask about it.
 
     Attributes:
         failure: What failed.
         model: The model it failed with, a copy that may be called.
         batch: The batch it failed on.
-        patient: Whose it is.
-        work: The module at work, if there was one.
-        examples: The data that the batch is from.
+        patient: The patient it belongs to.
+        work: The module that was running, if there was one.
+        examples: The data that the batch comes from.
     """
 
     failure: StepFailedError
@@ -54,7 +54,7 @@ class Case:
 
     @property
     def loss_name(self) -> str:
-        """What the loss is called; empty if none was given."""
+        """The name of the loss; empty if none was given."""
         loss = self.patient.loss
         if loss is None:
             return ""
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def outputs(self) -> Tensor | None:
-        """The predictions in it."""
+        """The predictions in `raw`."""
         return predictions_of(self.raw)
 
     @property
@@ -78,15 +78,15 @@ class Case:
         return self.batch.targets if isinstance(self.batch.targets, Tensor) else None
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with other inputs."""
+        """The batch with changed inputs."""
         return self.batch.with_targets(None).map(change).with_targets(self.batch.targets)
 
     def forward_works(self, change: Callable[[Tensor], Tensor]) -> bool:
-        """Whether the model takes other inputs."""
+        """Whether the model works with changed inputs."""
         return works(lambda: Subject(self.model, self.changed(change), None).raw_outputs())
 
     def loss_works(self, outputs: Tensor, targets: Any) -> bool:
-        """Whether loss and backward pass take these."""
+        """Whether the loss and the backward pass work with these."""
 
         def run() -> None:
             leaf = outputs.detach().clone().requires_grad_(outputs.is_floating_point())
@@ -97,7 +97,7 @@ class Case:
 
 
 def works(run: Callable[[], Any]) -> bool:
-    """Whether something raises nothing and warns of nothing."""
+    """Whether a call runs without errors or warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -108,7 +108,7 @@ def works(run: Callable[[], Any]) -> bool:
 
 
 def what_fits(failure: StepFailedError, case: Case | None = None) -> Fit | None:
-    """What would fit, by the first rule that knows; None if none does."""
+    """The fix of the first rule that has one; None if no rule does."""
     from apoint.doctor import fit_loss, fit_model
 
     if case is None:
@@ -125,7 +125,7 @@ def what_fits(failure: StepFailedError, case: Case | None = None) -> Fit | None:
 
 
 def _asked(rule: Callable[[Case], Fit | None], case: Case) -> Fit | None:
-    """What a rule says; one that stumbles over what it looks at knows nothing."""
+    """The result of a rule; None if the rule itself raises."""
     try:
         return rule(case)
     except Exception:
@@ -133,7 +133,7 @@ def _asked(rule: Callable[[Case], Fit | None], case: Case) -> Fit | None:
 
 
 def _batch(failure: StepFailedError) -> Fit | None:
-    """Examples that cannot be put together, by what PyTorch says of them."""
+    """Examples that cannot be collated, from PyTorch's error message."""
     text = str(failure.error)
     sizes = re.search(r"equal size, but got (\[.*?\]) at entry \d+ and (\[.*?\]) at entry", text)
     if sizes is not None:

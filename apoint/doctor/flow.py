@@ -1,7 +1,7 @@
-"""Fourth and fifth stage: the signal on its way forwards and the gradient on its way back, before training.
+"""The stages `signal` and `gradients`: the forward signal and the backward gradient, before training.
 
 Signs: `forward-growth`, `spread-growth`, `backward-growth` (e-folds from the first layer to the last),
-`forward-slope`, `backward-slope` (per layer), `dead-share`, `saturated-share`.
+`forward-slope`, `spread-slope`, `backward-slope` (per layer), `dead-share`, `saturated-share`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apoint.doctor.finding import Finding, Treatment
 from apoint.doctor.specimens import Functional, changed, perceptron, with_weights
 from apoint.probes import Reading
 
-FEW_UNITS = 4  # of so few a dead one is no surprise, and that there are so few is the fault
+FEW_UNITS = 4  # with fewer, a dead unit is no surprise, and the small number is the fault
 
 
 def examine_signal(exam: Examination) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def examine_signal(exam: Examination) -> Iterator[Finding]:
 
 
 def _note_growth(exam: Examination, reading: Reading) -> None:
-    """Growth over the hidden layers; the last layer's scale is judged by the loss at the start."""
+    """Record growth over the hidden layers; the initial loss judges the last layer's scale."""
     table = reading.details["operations"]
     last = max(table["depth"])
     hidden = [i for i, kind in enumerate(table["kind"]) if kind == "linear" and table["depth"][i] < last]
@@ -51,7 +51,7 @@ def _note_growth(exam: Examination, reading: Reading) -> None:
 
 
 def slope_and_growth(points: list[tuple[int, float | None]]) -> tuple[float, float] | None:
-    """The slope of the logarithm over depth by least squares, and that times the depth; None if undefined."""
+    """The least-squares slope of the logarithm over depth, and slope times depth; None if undefined."""
     known = [(depth, math.log(max(value, 1e-300))) for depth, value in points if value is not None]
     known = [(depth, value) for depth, value in known if math.isfinite(value)]
     depths = [depth for depth, _ in known]
@@ -81,8 +81,8 @@ NON_FINITE = card(
 def _finite(exam: Examination, reading: Reading) -> Iterator[Finding]:
     """The first operation whose output is not finite, unless it is infinite on purpose.
 
-    Attention is masked by minus infinity before a softmax: an infinity that does not reach the output, and
-    becomes NaN nowhere, is no fault.
+    Attention masks are minus infinity before a softmax: an infinity that does not reach the output, and
+    never becomes NaN, is not a fault.
     """
     table = reading.details["operations"]
     moments = table["second_moment"]

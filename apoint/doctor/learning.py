@@ -1,4 +1,5 @@
-"""Sixth stage: does it learn, and would another rate do better? Answered by short trainings of copies.
+"""The stage `optimisation`: does it learn, and would another learning rate do better? Tested by short runs on
+copies.
 
 Signs: `loss-drop`, `update-ratio`, `slower-advantage`, `faster-advantage`, `warmup-advantage`,
 `memorised-loss`.
@@ -23,8 +24,8 @@ from apoint.doctor.running import broken_off
 from apoint.doctor.specimens import Applied, perceptron
 from apoint.doctor.trial import History
 
-FEW = 8  # examples a batch below which their noise may be what the rate does not suit
-CALIBRATED_STEPS = 120  # of the trials from which the healthy range of `loss-drop` comes
+FEW = 8  # examples per batch; with so few, noise may be the reason why the rate does not work
+CALIBRATED_STEPS = 120  # of the trials that give the healthy range of `loss-drop`
 CLEAR = 0.1  # share of the first loss by which another learning rate is clearly better
 
 
@@ -66,17 +67,20 @@ def _scale(history: History) -> float:
 
 
 def _drop(history: History) -> float:
-    """The share of the first loss that is gone; -1 if training diverged."""
+    """The drop in loss, as a share of the first loss; -1 if training diverged."""
     return -1.0 if not math.isfinite(history.last) else (history.first - history.last) / _scale(history)
 
 
 def _learns_little(exam: Examination, history: History) -> bool:
-    """Whether the loss falls less than in any healthy training of the same length."""
+    """Whether the loss falls less than in any healthy run of the same length."""
     return _drop(history) < ranges.low("loss-drop") * min(1.0, exam.trial_steps / CALIBRATED_STEPS)
 
 
 def _advantage(base: History, other: History | None) -> float | None:
-    """How much lower the other ends, as a share of the first loss; 1 where only this one diverges."""
+    """How much lower the other run ends, as a share of the first loss.
+
+    Where only `base` diverges, 1 plus the share by which the loss of the other falls, at least 0.
+    """
     if other is None:
         return None
     if not math.isfinite(other.last):
@@ -141,7 +145,7 @@ def _too_high(exam: Examination, history: History) -> Iterator[Finding]:
 
 
 def _too_noisy(exam: Examination, history: History) -> Iterator[Finding]:
-    """Small batches with which nothing is learnt, whatever the rate, and larger ones with which it is."""
+    """Small batches that learn nothing at any rate, where larger ones do."""
     if exam.patient.train.batch_size > FEW or not _learns_little(exam, history):
         return
     larger = exam.enlarged
@@ -179,7 +183,7 @@ def _noisy(exam: Examination, history: History, larger: History, ended: str) -> 
 
 
 def _furthest(exam: Examination, base: History, factors: tuple[float, ...], gain: float) -> float:
-    """The largest advantage of other learning rates; no further ones are tried once one helps clearly."""
+    """The largest advantage of other learning rates; the search stops once one clearly helps."""
     for factor in factors:
         if gain >= CLEAR:
             break
@@ -188,7 +192,7 @@ def _furthest(exam: Examination, base: History, factors: tuple[float, ...], gain
 
 
 def _best(exam: Examination, factors: tuple[float, ...]) -> tuple[float, History | None]:
-    """The factor with the lowest loss at the end, going on for as long as the next is better."""
+    """The factor with the lowest final loss; the search continues while the next factor is better."""
     best, trial = factors[0], exam.at_rate(factors[0])
     for factor in factors[1:]:
         further = exam.at_rate(factor)

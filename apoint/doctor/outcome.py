@@ -1,6 +1,6 @@
-"""Seventh stage: what carries over to data that were not trained on, and to eval mode.
+"""The stage `generalisation`: what carries over to held-out data and to eval mode.
 
-Signs: `generalisation-gap`, `mode-gap`.
+Signs: `generalisation-gap`, `held-out-loss`, `mode-gap`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from apoint.doctor.start import constant_loss
 from apoint.probes import Batch, Subject, preserve_state
 
 MOST = 512
-SETTLED_STEPS = 40  # after which nothing is left of where running statistics began, at PyTorch's momentum
+SETTLED_STEPS = 40  # by then running statistics have forgotten their initial values, at PyTorch's momentum
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
-    """Findings on generalisation, from the model as the trial has left it."""
+    """Findings on generalisation, from the model at the end of the trial."""
     history = exam.history
     if history is None:
         exam.without_training()
@@ -47,7 +47,7 @@ def _loss(exam: Examination, model: nn.Module, batch: Batch, mode: bool) -> floa
 
 
 def _scale(exam: Examination, batch: Batch) -> float:
-    """The loss of a constant answer, or that at the start where it is not known."""
+    """The loss of a constant prediction, or the initial loss if that is not known."""
     subject = Subject(exam.patient.model, batch, exam.patient.loss)
     with preserve_state(exam.patient.model, mode=False), torch.no_grad():
         outputs = None if subject.has_own_loss else subject.outputs()

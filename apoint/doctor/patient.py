@@ -24,20 +24,20 @@ DEFAULT_STEPS = 300
 
 @dataclass
 class Patient:
-    """All that an examination may look at. It works on copies; nothing here is changed.
+    """Everything an examination may look at. It works on copies; nothing here is changed.
 
     Attributes:
         model: The model.
-        train: What it is trained on.
-        test: What it is not trained on, or None.
-        loss: Its loss; see `Subject`.
-        optimizer: Its optimizer; one of our own choice if none was given.
+        train: The training data.
+        test: The held-out data, or None.
+        loss: The loss; see `Subject`.
+        optimizer: The optimizer; a default one if none was given.
         step: The user's own training step `step(model, batch, loss, optimizer)`, or None.
-        factors: What multiplies the learning rate at each step; empty if it stays.
-        total_steps: How long training shall be.
-        seed: Where random draws begin.
+        factors: The factor on the learning rate at each step; empty if the rate is constant.
+        total_steps: How many steps training takes.
+        seed: The random seed.
         given: Which of `loss`, `optimizer`, `step`, `schedule`, `test` the user gave.
-        test_failure: Why the held-out data, or the rest of them, could not be loaded.
+        test_failure: Why the held-out data, or the rest of it, could not be loaded.
     """
 
     model: nn.Module
@@ -53,12 +53,12 @@ class Patient:
     test_failure: StepFailedError | None = None
 
     def subject(self, batch: Batch | None = None, model: nn.Module | None = None) -> Subject:
-        """The model with its loss and a batch; by default the first of training."""
+        """The model with its loss and a batch; by default the first training batch."""
         return Subject(model or self.model, batch or self.first_batch, self.loss)
 
     @property
     def first_batch(self) -> Batch:
-        """The first batch of training."""
+        """The first training batch."""
         return next(self.train.batches(self.seed))
 
 
@@ -75,7 +75,7 @@ def patient(
     batch_size: int | None = None,
     seed: int = 0,
 ) -> Patient:
-    """A patient from what a user has; see `apoint.inspect` for the arguments."""
+    """Build a patient from what a user has; see `apoint.inspect` for the arguments."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"a model to inspect is a torch.nn.Module, got {type(model).__name__}")
     if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
@@ -83,7 +83,7 @@ def patient(
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(loss, str):
-        registry("loss")[loss]  # an unknown name is said here
+        registry("loss")[loss]  # raises if the name is unknown
     elif loss is not None and not callable(loss):
         raise UsageError(f"loss must be a function loss(outputs, targets), got {type(loss).__name__}")
     given = {"loss": loss, "optimizer": optimizer, "step": step, "schedule": scheduler, "test": test}
@@ -117,11 +117,11 @@ def _held_out(
 
 
 def schedule_factors(scheduler: Any, total_steps: int) -> list[float]:
-    """What a schedule multiplies the learning rate by at each step; empty without one.
+    """The factor of a schedule on the learning rate at each step; empty without a schedule.
 
     Args:
         scheduler: A scheduler of `torch.optim.lr_scheduler`, stepped on a copy; or a function of progress.
-        total_steps: How many steps training has.
+        total_steps: How many steps training takes.
     """
     if scheduler is None:
         return []
@@ -141,19 +141,19 @@ def _simulated(scheduler: Any, total_steps: int) -> list[float]:
     base = float(group.get("initial_lr", group["lr"])) or 1.0
     factors = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the copy's optimizer makes no steps, which PyTorch remarks on
+        warnings.simplefilter("ignore")  # PyTorch warns that the copy's optimizer makes no steps
         for _ in range(total_steps):
             factors.append(float(group["lr"]) / base)
             try:
                 twin.step()
-            except (ValueError, TypeError):  # over its end, or it wants a metric
+            except (ValueError, TypeError):  # past its end, or it needs a metric
                 factors += [factors[-1]] * (total_steps - len(factors))
                 break
     return factors[:total_steps]
 
 
 def as_written(batch: Batch) -> Any:
-    """A batch as a training step of the user's takes it: `(inputs, targets)`, or the model's inputs alone."""
+    """A batch as the user's training step takes it: `(inputs, targets)`, or the model's inputs alone."""
     inputs: Any = (
         dict(batch.kwargs) if batch.kwargs else batch.args[0] if len(batch.args) == 1 else batch.args
     )

@@ -1,7 +1,7 @@
-"""What the doctor has learnt from a clinic of trainings: healthy ranges, and how far to trust each code.
+"""What the doctor has learned from a clinic of training runs: healthy ranges, and how far to trust each code.
 
-`healthy.json` is written by `python -m studies.clinic.calibrate` from a suite of healthy and of spoilt
-trainings; nothing in it is typed by hand.
+`python -m studies.clinic.calibrate` writes `healthy.json` from a suite of healthy and of broken training
+runs; nothing in it is typed by hand.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def _learnt() -> dict[str, Any]:
 
 
 def trust(code: str) -> float | None:
-    """How often a code was right when it was raised in the clinic; None if that was too seldom to say.
+    """How often a code was right when it was raised in the clinic; None if it was raised too rarely to say.
 
-    One success and one failure are added, so that a code that was always right is not taken for certain.
+    One success and one failure are added, so that a code that was always right is not taken as certain.
     """
     row = _learnt().get("raised", {}).get(code, {"raised": 0, "right": 0})
     return (row["right"] + 1) / (row["raised"] + 2) if row["raised"] >= FEWEST_RAISED else None
 
 
-# The suite has many networks and few datasets, so what it says of data and of habits is too narrow. These
-# ranges are never made narrower by calibration, only wider.
+# The suite has many networks and few datasets, so its ranges for data and habits are too narrow. Calibration
+# never makes the ranges below narrower, only wider.
 AT_LEAST: dict[str, tuple[float | None, float | None]] = {
     "input-scale": (0.1, 5.0),
     "constant-features": (None, 0.25),
@@ -74,16 +74,16 @@ def high(sign: str) -> float:
 
 
 def healthy(sign: str) -> tuple[float | None, float | None]:
-    """Both, None where there is no bound."""
+    """Both bounds; None where there is none."""
     ends = low(sign), high(sign)
     return (ends[0] if math.isfinite(ends[0]) else None), (ends[1] if math.isfinite(ends[1]) else None)
 
 
 def too_high(sign: str, value: float | None) -> bool:
-    """Whether a value lies above the healthy range; what is not a number does not."""
+    """Whether a value is above the healthy range; False for None and NaN."""
     return value is not None and value > high(sign)
 
 
 def too_low(sign: str, value: float | None) -> bool:
-    """Whether a value lies below the healthy range; what is not a number does not."""
+    """Whether a value is below the healthy range; False for None and NaN."""
     return value is not None and value < low(sign)

@@ -1,7 +1,8 @@
-"""First stage: does a training step run at all? Made plainly, on a copy, with no hook and no probe.
+"""The stage `run`: does a training step run at all? A plain step, without hooks or probes.
 
-What raises here is the user's model, loss, batch or step. What raises in a later stage, after this one has
-passed, is the examination's own fault and is never said to be the user's.
+Steps are made on a copy, or on the model itself with everything restored afterwards if it cannot be copied.
+An error here comes from the user's model, loss, batch or step. An error in a later stage is reported as the
+user's only if it is raised again without hooks and probes (`broken_off`).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ _TRACEBACK: dict[Part, str] = {
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
-    """The first part of a training step that fails, on batches of every kind there is."""
+    """Find the first part of a training step that fails, on batches of every kind."""
     patient = exam.patient
     if patient.train.left_out:
         exam.leave_out("batches of other shapes", patient.train.left_out)
@@ -145,7 +146,7 @@ def examine(exam: Examination) -> Iterator[Finding]:
 
 @contextmanager
 def _rehearsal(exam: Examination) -> Iterator[_Rehearsal]:
-    """What steps are made with: copies, or the model itself with everything brought back afterwards."""
+    """Provide what the steps need: copies, or the model itself with everything restored afterwards."""
     patient = exam.patient
     with ExitStack() as stack:
         uncopied = ""
@@ -161,13 +162,13 @@ def _rehearsal(exam: Examination) -> Iterator[_Rehearsal]:
 
 
 class _Rehearsal:
-    """Training steps for the sake of what they raise.
+    """Training steps that run only to see what they raise.
 
-    Weights are brought back after each, so that a learning rate that is too high makes nothing fail here.
+    Weights are restored after each step, so that a learning rate that is too high makes nothing fail here.
 
     Attributes:
-        batch: The batch that was used last.
-        examples: The data that it is from.
+        batch: The last batch used.
+        examples: The data that it comes from.
         made: Whether plain steps could be made on the first batches.
     """
 
@@ -181,7 +182,7 @@ class _Rehearsal:
         self.batch, self.examples, self.made = self._first()[0], self.patient.train, False
 
     def train(self) -> None:
-        """Two steps, since what is kept of the first may upset the second; then batches of other kinds."""
+        """Run two steps, since state kept from the first may break the second; then other kinds of batch."""
         train = self.patient.train
         if self.uncopied and self.patient.step is not None:
             self.exam.could_not("your training step", f"it needs a copy, and {self.uncopied}")
@@ -195,7 +196,7 @@ class _Rehearsal:
             self._pass(batch, "on a batch with the largest and smallest values")
 
     def evaluate(self) -> None:
-        """The loss in eval mode, on the same batch and on held-out data."""
+        """Compute the loss in eval mode, on the same batch and on held-out data."""
         first, own = self._first()[0], self.patient.step is not None
         if own and not self._works_outside(first):
             return
@@ -239,7 +240,7 @@ class _Rehearsal:
             self._bring_back()
 
     def _pass(self, batch: Batch, when: str) -> None:
-        """As training meets a batch; without gradients where the step is a plain one."""
+        """Process a batch as training does; without gradients if the step is a plain one."""
         if self.patient.step is not None:
             self._step(batch, when)
         else:
@@ -256,7 +257,7 @@ class _Rehearsal:
             raise
 
     def _works_outside(self, batch: Batch) -> bool:
-        """Whether the loss can be had without the user's own step, which may prepare batches itself."""
+        """Whether the loss can be computed without the user's own step, which may prepare batches itself."""
         self.model.train()
         try:
             self._loss(batch, "")
@@ -266,7 +267,7 @@ class _Rehearsal:
         return True
 
     def _told_apart(self, failure: StepFailedError, batch: Batch) -> StepFailedError:
-        """Which part of the user's own step it was: the one with the same error in a plain step, if any."""
+        """Find which part of the user's own step failed: the one with that error in a plain step, if any."""
         if failure.part != "step" or self.optimizer is None:
             return failure
         self._bring_back()
@@ -293,11 +294,11 @@ def _shapes(batch: Batch) -> str:
 
 
 def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
-    """What is said of a short training that an error ended, though the first steps had passed.
+    """Findings on a short training run that an error ended, although the first steps passed.
 
-    It is made once more with nothing that watches: only if that fails as well is it the user's.
+    The run is repeated without hooks: only if that fails as well is the error the user's.
     """
-    # Batches of a loader were put together anew for the trial, which they may not bear.
+    # The trial regroups the examples of a loader into new batches, which may itself fail.
     known = exam.stages["run"].state == "ran" and not exam.patient.train.parts
     again = exam.plain_trial(history.steps + 1) if known else None
     if again is None or again.failure is None:
@@ -310,18 +311,18 @@ def broken_off(exam: Examination, history: History) -> Iterator[Finding]:
     yield finding(Case(failure, again.model, batch, exam.patient, work, exam.patient.train))
 
 
-# -- what is said --------------------------------------------------------------------------------------------
+# -- what is reported ----------------------------------------------------------------------------------------
 
 
 def unloaded(failure: StepFailedError, where: str = "") -> Finding:
-    """A batch that cannot be loaded."""
+    """The finding for a batch that cannot be loaded."""
     failure.when = f"{failure.when}{where}"
     place = place_of(failure.error) or caller_of(failure.error)
     return _finding(failure, place, "", {}, what_fits(failure))
 
 
 def finding(case: Case) -> Finding:
-    """A part of a step that fails, with the shapes that were there and what would fit."""
+    """The finding for a part of a step that fails, with the shapes involved and the fix."""
     failure, batch, work = case.failure, case.batch, case.work
     inputs = dict(batch.kwargs) if batch.kwargs else batch.args[0] if len(batch.args) == 1 else batch.args
     details = {"inputs": shown(inputs)}
@@ -339,7 +340,7 @@ def finding(case: Case) -> Finding:
 
 
 def _caller(case: Case) -> str:
-    """What was called, where no line of the user's and no module was at work."""
+    """What was called, if neither a line of the user's code nor a module was running."""
     model = defined_at(case.model.forward) or f"{type(case.model).__name__}.forward"
     loss = defined_at(case.patient.loss) or f"the loss {case.loss_name}".strip()
     callers: dict[Part, str] = {

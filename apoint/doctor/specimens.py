@@ -1,8 +1,8 @@
-"""Small networks on the digits for the examples of cards: sound ones, and ways to spoil them.
+"""Small networks on the digits for the examples of cards: sound ones, and ways to break them.
 
-An example gives arguments of an inspection; what it leaves out is that of a sound training on `digits`, by
-Adam at a rate of 1e-3, with the last examples held out. Beside the arguments of `apoint.inspect` it may give
-`lr`, and a class as `optimizer`.
+An example gives arguments of an inspection; the rest comes from a sound training run on `digits`, with Adam
+at a learning rate of 1e-3 and the last examples held out. Besides the arguments of `apoint.inspect` it may
+give `lr`, and a class as `optimizer`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 @functools.cache
 def digits() -> tuple[Tensor, Tensor]:
-    """Inputs of unit size and labels, in an order of their own."""
+    """Inputs of unit size and labels, in a fixed random order."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -35,7 +35,7 @@ def perceptron(
     width: int = 32,
     norm: Callable[[int], nn.Module] | None = None,
 ) -> nn.Sequential:
-    """A perceptron with He's initialisation."""
+    """A multilayer perceptron with He initialisation and a smaller last layer."""
     torch.manual_seed(0)
     sizes = [64, *([width] * depth)]
     layers: list[nn.Module] = []
@@ -51,7 +51,7 @@ def perceptron(
 
 
 def convolutional(batch_norm: bool = True, momentum: float = 0.1) -> nn.Sequential:
-    """A small network of convolutions for 8×8 images that come as rows."""
+    """A small convolutional network for 8×8 images given as flat rows."""
     torch.manual_seed(0)
     norms: list[nn.Module] = [
         nn.BatchNorm2d(width, momentum=momentum) if batch_norm else nn.Identity() for width in (8, 16)
@@ -63,7 +63,7 @@ def convolutional(batch_norm: bool = True, momentum: float = 0.1) -> nn.Sequenti
 
 
 class Functional(nn.Module):
-    """Activations that are no modules; what happens between the layers can be replaced."""
+    """A network whose activations are not modules; the function between its layers can be replaced."""
 
     def __init__(self, between: Callable[[Tensor], Tensor] = F.relu) -> None:
         super().__init__()
@@ -100,11 +100,11 @@ class FailingDataset(Dataset[tuple[Tensor, Tensor]]):
         return x[index], y[index]
 
 
-# -- spoiling --------------------------------------------------------------------------------------------
+# -- breaking --------------------------------------------------------------------------------------------
 
 
 def with_weights(model: nn.Module, std: float) -> nn.Module:
-    """All weights drawn anew with a standard deviation."""
+    """Redraw all weight matrices with a given standard deviation; biases stay."""
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=std)
@@ -112,20 +112,20 @@ def with_weights(model: nn.Module, std: float) -> nn.Module:
 
 
 def changed(model: nn.Module, change: Callable[[Any], Any]) -> nn.Module:
-    """A model after something was done to its weights."""
+    """The model with a change applied to its weights."""
     with torch.no_grad():
         change(model)
     return model
 
 
 def altered(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The digits after something was done to a copy of them."""
+    """The digits with a change applied to a copy of them."""
     x, y = digits()
     return change(x.clone(), y.clone())
 
 
 def randomly(size: int) -> Tensor:
-    """Numbers from 0 to 1, always the same."""
+    """Random numbers from 0 to 1, the same on every call."""
     return torch.rand(size, generator=torch.Generator().manual_seed(1))
 
 
@@ -139,7 +139,7 @@ def step(
     training: bool = True,
     clip: float | None = None,
 ) -> Tensor:
-    """A training step of a user's, with one thing done or left undone."""
+    """A user's training step, with one thing added or left out."""
     x, y = batch
     model.train(training)
     if zero_grad:

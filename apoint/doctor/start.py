@@ -1,4 +1,4 @@
-"""Second stage: outputs and loss before the first step.
+"""The stage `loss`: outputs and loss before the first step.
 
 Signs: `initial-loss-ratio`, `doubled-loss`, `order-matters`.
 """
@@ -22,7 +22,7 @@ from apoint.probes import Subject, preserve_state
 
 
 def examine(exam: Examination) -> Iterator[Finding]:
-    """Findings on the loss at the start."""
+    """Findings on the initial loss."""
     patient = exam.patient
     subject = patient.subject(exam.batch)
     with preserve_state(patient.model, patient.seed, mode=False), torch.no_grad():
@@ -42,10 +42,10 @@ def examine(exam: Examination) -> Iterator[Finding]:
 
 
 def _in_training(exam: Examination, evaluated: float) -> float:
-    """The loss as training meets it: with batch norm that of train mode.
+    """The loss as training sees it: with batch norm, the loss in train mode.
 
-    Before the first step its running statistics are not those of the data, and a deep network in eval mode
-    has a huge loss that nobody ever sees.
+    Before the first step the running statistics do not match the data, and a deep network in eval mode
+    has a huge loss that never occurs in training.
     """
     patient = exam.patient
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in patient.model.modules()):
@@ -55,7 +55,7 @@ def _in_training(exam: Examination, evaluated: float) -> float:
 
 
 def _doubled(subject: Subject) -> float:
-    """The loss of the batch with every example in it twice."""
+    """The loss of the batch with every example included twice."""
     size = subject.batch.size
     index = torch.arange(size).repeat(2)
     return float(subject.loss(subject.batch.select(index)))
@@ -105,11 +105,11 @@ def _double_softmax(exam: Examination, subject: Subject, outputs: Tensor | None)
 
 
 def _takes_logits(subject: Subject, outputs: Tensor) -> bool:
-    """Whether the loss is the same with a constant added to all outputs of an example, as with a softmax."""
+    """Whether adding a constant to all outputs of an example leaves the loss unchanged, as with a softmax."""
     batch = subject.batch
     try:
         one, two = (float(subject.loss_of(values, batch)) for values in (outputs, outputs + 3.0))
-    except UsageError:  # a loss of everything that the model returns
+    except UsageError:  # the loss takes everything that the model returns
         return False
     return math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-5)
 
@@ -172,7 +172,7 @@ TARGET_SHAPE = card(
 def _shape(
     exam: Examination, subject: Subject, outputs: Tensor | None, loss: float, shuffled: float | None
 ) -> Iterator[Finding]:
-    """A loss that does not care which target belongs to which example compares all with all."""
+    """A loss that does not depend on which target belongs to which example compares all with all."""
     targets = subject.batch.targets
     if outputs is None or shuffled is None or not isinstance(targets, Tensor):
         return
@@ -223,7 +223,7 @@ def _initial(
 
 
 def constant_loss(subject: Subject, outputs: Tensor | None) -> float | None:
-    """The loss of the best answer that does not look at the input; None where that is not known."""
+    """The loss of the best prediction that ignores the input; None if that is not known."""
     targets = subject.batch.targets
     if targets is None:
         targets = next(
@@ -256,6 +256,6 @@ def _loss_of(subject: Subject, answer: Tensor) -> float | None:
     try:
         with torch.no_grad():
             value = float(subject.loss_of(answer, subject.batch))
-    except UsageError:  # a loss of everything that the model returns
+    except UsageError:  # the loss takes everything that the model returns
         return None
     return value if math.isfinite(value) else None

@@ -21,15 +21,15 @@ from apoint.doctor.specimens import altered, perceptron, randomly
 
 NEIGHBOURS = 5
 FOLDS = 5
-RIDGE = 0.1  # of the number of examples
+RIDGE = 0.1  # times the number of examples
 FEWEST, MOST_COMPARED = 64, 1500
 MOST_CLASSES = 200
 MOST_TOKENS = 512
 SHUFFLES = 12
-TELLING_NUMBER = 0.99  # a number may well depend on one feature nearly alone, but not so nearly
+TELLING_NUMBER = 0.99  # a number may depend almost entirely on one feature, but not this much
 BY_CHANCE = 5.0
-"""Standard errors that no agreement reaches by chance. What is wrong has a known distribution, so that no
-healthy training need be asked."""
+"""Standard errors that no agreement reaches by chance. The distribution without agreement is known, so
+that no healthy training runs are needed."""
 
 
 def examine(exam: Examination, train: Examples) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def examine(exam: Examination, train: Examples) -> Iterator[Finding]:
 
 
 def labels_of(train: Examples) -> Tensor | None:
-    """One class for each example, [N]; numbers that are all 0 or 1 are classes too. None if not so."""
+    """One class per example, [N]; numbers that are all 0 or 1 count as classes. None otherwise."""
     targets = train.targets
     if targets is None or targets.numel() != len(train) or not len(train):
         return None
@@ -66,7 +66,7 @@ def labels_of(train: Examples) -> Tensor | None:
 
 
 def numbers_of(train: Examples) -> Tensor | None:
-    """One real target for each example, [N]; None if they are something else."""
+    """One floating-point target per example, [N]; None otherwise."""
     targets = train.targets
     if targets is None or not targets.is_floating_point() or targets.numel() != len(train):
         return None
@@ -74,7 +74,7 @@ def numbers_of(train: Examples) -> Tensor | None:
 
 
 def tokens_of(train: Examples) -> tuple[Tensor, Tensor] | None:
-    """Inputs and targets [N, T] where both are whole numbers of one shape; None if not so."""
+    """Inputs and targets [N, T] if both are integers of the same shape; None otherwise."""
     inputs, targets = train.whole.tensors[0] if train.whole.tensors else None, train.targets
     if inputs is None or targets is None or inputs.shape != targets.shape or inputs.dim() != 2:
         return None
@@ -85,7 +85,7 @@ def tokens_of(train: Examples) -> tuple[Tensor, Tensor] | None:
 
 
 def sample(train: Examples, number: int = MOST_COMPARED) -> Tensor | None:
-    """The first real input of some examples, flat; None if there is none."""
+    """The first floating-point input of some examples, flattened; None if there is none."""
     return None if train.inputs is None else _flat(train.inputs[_chosen(train, number)])
 
 
@@ -158,7 +158,7 @@ LABEL_NOISE = card(
 
 
 def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
-    """Do examples that lie near one another carry the same label?"""
+    """Do neighbouring examples have the same label?"""
     agreement, error, disagreement = neighbour_labels(x_ND, y_N)
     z = exam.sign("neighbour-agreement", agreement / error if error > 0 else None)
     exam.sign("neighbour-strength", agreement)
@@ -174,12 +174,12 @@ def _classes(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
 
 
 def neighbour_labels(x_ND: Tensor, y_N: Tensor) -> tuple[float, float, float | None]:
-    """How often neighbours share a label beyond chance, its standard error, and how often labels stand alone.
+    """How often neighbours share a label beyond chance, its standard error, and how often labels disagree.
 
-    The first is (a - c) / (1 - c) with a the share of examples whose nearest neighbour has the same label,
-    and c that share for labels drawn at random. The last is the share of examples with another label than
-    their neighbours, of those at least four of whose five neighbours agree with one another; None if there
-    are few.
+    The first is (a - c) / (1 - c), where a is the share of examples whose nearest neighbour has the same
+    label, and c the same share for random labels. The last considers the examples for which at least four
+    of five neighbours agree with one another, and is the share of these with another label than their
+    neighbours; None if there are few.
     """
     labels_NK = y_N[_nearest(x_ND)]
     shares = torch.bincount(y_N).double() / len(y_N)
@@ -202,7 +202,7 @@ def _nearest(x_ND: Tensor) -> Tensor:
 
 
 def _numbers(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
-    """Can targets be told from inputs at all, by neighbours or by a line?"""
+    """Can targets be predicted from inputs at all, by neighbours or by a line?"""
     z = exam.sign("target-agreement", agreement_of_numbers(x_ND, y_N))
     if z is not None and z < BY_CHANCE:
         words = "Neither neighbours nor a line tell a target from its input"
@@ -210,10 +210,11 @@ def _numbers(exam: Examination, x_ND: Tensor, y_N: Tensor) -> Iterator[Finding]:
 
 
 def agreement_of_numbers(x_ND: Tensor, y_N: Tensor) -> float | None:
-    """The correlation of targets with what neighbours or a line foretell, in standard errors of no relation.
+    """The correlation of targets with predictions by neighbours or a line, in standard errors.
 
-    The larger of two: the mean target of the nearest neighbours, and ridge regression fitted to the other
-    folds. None where targets do not vary.
+    The standard errors are those without any relation. The larger of two: for the mean target of the nearest
+    neighbours, and for ridge regression fitted to the other folds. None if there are too few targets, or they
+    do not vary.
     """
     if len(y_N) < FEWEST or float(y_N.std()) == 0:
         return None
@@ -239,7 +240,7 @@ def _correlation(one_N: Tensor, other_N: Tensor) -> float:
 
 
 def _tokens(exam: Examination, inputs_NT: Tensor, targets_NT: Tensor) -> Iterator[Finding]:
-    """Does a token say something of the target at its place?"""
+    """Does a token carry information about the target at its position?"""
     z = exam.sign("token-agreement", agreement_of_tokens(inputs_NT, targets_NT))
     if z is not None and z < BY_CHANCE:
         words = "A token says no more of the target at its place than of one in another sequence"
@@ -247,9 +248,10 @@ def _tokens(exam: Examination, inputs_NT: Tensor, targets_NT: Tensor) -> Iterato
 
 
 def agreement_of_tokens(inputs_NT: Tensor, targets_NT: Tensor) -> float | None:
-    """The information that tokens and targets share, beyond that with the targets of other sequences.
+    """The mutual information of tokens and targets, beyond that with the targets of other sequences.
 
-    In standard deviations over shufflings of the sequences of targets; None if shuffling changes nothing.
+    In standard deviations over shuffles of the target sequences; None if there are fewer than 8 sequences, or
+    shuffling changes nothing.
     """
     if len(inputs_NT) < 8:
         return None
@@ -264,7 +266,7 @@ def agreement_of_tokens(inputs_NT: Tensor, targets_NT: Tensor) -> float | None:
 
 
 def _shared_information(one: Tensor, other: Tensor) -> float:
-    """The mutual information of two arrays of whole numbers, from how often each pair occurs."""
+    """The mutual information of two integer arrays, from how often each pair occurs."""
     width = int(other.max()) + 1
     joint = torch.bincount(
         one.flatten() * width + other.flatten(), minlength=width * (int(one.max()) + 1)
@@ -318,7 +320,7 @@ def _telling(exam: Examination, x_ND: Tensor, y_N: Tensor, are_classes: bool) ->
 
 
 def explained_by_class(x_ND: Tensor, y_N: Tensor) -> Tensor:
-    """For each feature the share of its variance that lies between the classes."""
+    """For each feature, the share of its variance between the classes."""
     total_D = (x_ND - x_ND.mean(0)).square().sum(0)
     within_D = torch.zeros_like(total_D)
     for label in y_N.unique():  # type: ignore[no-untyped-call]
@@ -328,7 +330,7 @@ def explained_by_class(x_ND: Tensor, y_N: Tensor) -> Tensor:
 
 
 def explained_by_number(x_ND: Tensor, y_N: Tensor) -> Tensor:
-    """For each feature its squared correlation with the target."""
+    """For each feature, its squared correlation with the target."""
     x, y = x_ND - x_ND.mean(0), y_N - y_N.mean()
     power_D = x.square().sum(0) * y.square().sum()
     return torch.where(power_D > 0, (x * y[:, None]).sum(0).square() / power_D.clamp_min(1e-300), 0.0)

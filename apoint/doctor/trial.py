@@ -1,7 +1,7 @@
-"""A short training of a copy, watched closely: losses, updates, gradients as they arise and are applied.
+"""A short training run on a copy that records losses, updates, and gradients as computed and as applied.
 
-What watches are hooks on parameters and on the optimizer, so a training step of the user's own can be used
-as it is, and its mistakes seen.
+Hooks on the parameters and on the optimizer do the recording, so the user's own training step runs unchanged
+and its mistakes show.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from apoint.nn import elementary_attention
 from apoint.probes import Batch, Subject, preserve_state
 
 UPDATES_EVERY = 5
-FEW = 16  # with fewer examples a batch, the loss of single batches says too little
+FEW = 16  # with fewer examples per batch, the loss of one batch says too little
 JUDGED_ON = 128
-DIVERGED = 1e6  # times the loss at the start
+DIVERGED = 1e6  # times the initial loss
 
 
 @dataclass
 class History:
-    """What was seen of a trial.
+    """The record of a trial.
 
     Attributes:
         losses: The loss of each step's batch, before the step.
-        arising: The norm of the gradient as back-propagation gave it, at each step.
-        applied: The norm of the gradient as the optimizer found it.
+        arising: The gradient norm that backpropagation gave, at each step.
+        applied: The gradient norm that the optimizer received.
         rates: The learning rate of the first group.
         updates: The size of updates relative to the weights, by layer, every few steps.
-        gradients: The norm of the gradient, by layer, every few steps.
-        evaluating: At how many steps the model was in eval mode.
-        stale: At how many steps gradients were added to those of a step before.
-        steps: How many steps were made.
-        ended: Why it ended before time; empty if it did not.
-        failure: The error that ended it, if one did, and the batch it came with.
-        judged: Where batches are small, the loss on many examples before the first step and after the last.
-        model: The model as it has become.
+        gradients: The gradient norm, by layer, every few steps.
+        evaluating: The number of steps with the model in eval mode.
+        stale: The number of steps at which gradients were added to those of an earlier step.
+        steps: The number of steps made.
+        ended: Why it ended early; empty if it did not.
+        failure: The error that ended it, if any, and the batch on which it was raised.
+        judged: If batches are small, the loss on many examples before the first step and after the last.
+        model: The model after training.
     """
 
     model: nn.Module
@@ -68,14 +68,14 @@ class History:
 
     @property
     def first(self) -> float:
-        """The loss at the start, of the first batch or of many examples."""
+        """The initial loss, on the first batch or on many examples."""
         if self.judged:
             return self.judged[0]
         return self.losses[0] if self.losses else math.nan
 
     @property
     def last(self) -> float:
-        """The loss at the end: the median of the last tenth, or of many examples; infinite if it diverged."""
+        """The final loss: the median of the last tenth, or on many examples; infinite if it diverged."""
         if self.ended or not self.losses:
             return math.inf
         if self.judged:
@@ -84,7 +84,7 @@ class History:
 
     @property
     def best(self) -> float:
-        """The lowest that the loss was, over windows of five steps."""
+        """The lowest mean loss over windows of five steps."""
         if not self.losses:
             return math.inf
         windows = [statistics.fmean(self.losses[i : i + 5]) for i in range(max(1, len(self.losses) - 4))]
@@ -92,7 +92,7 @@ class History:
 
 
 def plain_loss(model: nn.Module, batch: Batch, loss: Any) -> Tensor:
-    """The loss of a batch; what fails raises `StepFailedError`."""
+    """The loss of a batch; any failure raises `StepFailedError`."""
     subject = Subject(model, batch, loss)
     with part("forward"):
         raw = subject.raw_outputs()
@@ -104,7 +104,7 @@ def plain_loss(model: nn.Module, batch: Batch, loss: Any) -> Tensor:
 
 
 def plain_step(model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim.Optimizer) -> float:
-    """A training step as it should be; what fails raises `StepFailedError`."""
+    """Make a correct training step; any failure raises `StepFailedError`."""
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -123,7 +123,7 @@ def plain_step(model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `step` must be given a function that computes the loss, as that of L-BFGS must."""
+    """Whether `step` requires a closure that computes the loss, as in L-BFGS."""
     parameters = inspect.signature(type(optimizer).step).parameters
     return "closure" in parameters and parameters["closure"].default is inspect.Parameter.empty
 
@@ -131,7 +131,7 @@ def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 def any_step(
     step: Step | None, model: nn.Module, batch: Batch, loss: Any, optimizer: torch.optim.Optimizer
 ) -> float:
-    """The user's own training step, or a plain one; what fails raises `StepFailedError`."""
+    """Make the user's own training step, or a plain one; any failure raises `StepFailedError`."""
     if step is None:
         return plain_step(model, batch, loss, optimizer)
     with part("step"):
@@ -144,7 +144,7 @@ def any_step(
 
 
 def _unreturned(model: nn.Module, batch: Batch, loss: Any) -> float:
-    """The loss where the user's step does not return it; not their fault if it cannot be had."""
+    """The loss if the user's step does not return it; not the user's fault if it cannot be computed."""
     try:
         with torch.no_grad():
             return float(plain_loss(model, batch, loss))
@@ -172,14 +172,14 @@ def trial(
     Args:
         patient: The patient.
         steps: How many steps to make.
-        rate: What to multiply the learning rate by.
-        warmup: Over how many steps the rate rises from 0, on top of the patient's own schedule.
-        batch: Train on this one batch alone.
-        optimizer: Another optimizer than the patient's, made for the patient's model.
+        rate: The factor on the learning rate.
+        warmup: The number of steps over which the rate rises from 0, on top of the patient's own schedule.
+        batch: Train on this batch only.
+        optimizer: An optimizer other than the patient's, made for the patient's model.
         own_step: Use the user's own training step, if there is one.
-        seed: Which order of the data; the patient's own by default.
-        batch_size: How many examples a step takes; as the patient does by default.
-        watched: Put hooks on parameters and optimizer; without them, losses are all that is seen.
+        seed: Sets the order of the data; the patient's own seed by default.
+        batch_size: How many examples a step takes; the patient's batch size by default.
+        watched: Put hooks on parameters and optimizer; without them, only losses are seen.
     """
     model, moved = copied(patient.model, optimizer or patient.optimizer)
     assert moved is not None, "a model without weights is not trained"
@@ -236,7 +236,7 @@ def _made(
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Draw from generators at a seed, and leave them as they were."""
+    """Seed the random generators, and restore their states afterwards."""
     import random
 
     import numpy
@@ -270,7 +270,7 @@ class _Watcher:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        parameters: list[Any] = list(self.named.values())  # whose hooks PyTorch leaves untyped
+        parameters: list[Any] = list(self.named.values())  # PyTorch leaves their hooks untyped
         handles = [
             self.model.register_forward_pre_hook(self._forward),
             *(p.register_post_accumulate_grad_hook(self._accumulated) for p in parameters),
@@ -288,7 +288,7 @@ class _Watcher:
         self._was_evaluating |= not model.training
 
     def _arrival(self, parameter: Tensor) -> Callable[[Tensor], None]:
-        """A gradient is about to be added to what stands in `.grad`, perhaps from a step before."""
+        """A hook for a gradient about to be added to `.grad`, which may hold one from an earlier step."""
 
         def arrives(_: Tensor) -> None:
             held = parameter.grad

@@ -1,4 +1,4 @@
-"""`apoint.inspect`: what is wrong with a model, its data or its training, and the report that says it."""
+"""`apoint.inspect`: find what is wrong with a model, its data or its training, and report it."""
 
 from apoint.inspection.api import inspect
 from apoint.inspection.report import Report

@@ -1,4 +1,4 @@
-"""`apoint.inspect`: attach probes to any model and say what is wrong, in plain words."""
+"""`apoint.inspect`: attach probes to any model and report what is wrong, in plain words."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def inspect(
 ) -> Report:
     """Find out why a model does not train.
 
-    Model, optimizer and random generators are left as they were; trials are made on copies.
+    The model, the optimizer and the random generators are left unchanged; trials run on copies.
 
     Args:
         model: Any module.
-        data: What it is trained on: a pair of tensors (inputs, targets), a dictionary, a `Dataset`, a
+        data: The training data: a pair of tensors (inputs, targets), a dictionary, a `Dataset`, a
             `DataLoader`, or the name of a dataset.
-        loss: `loss(outputs, targets)`; None for the model's own, or one that suits the targets.
-        optimizer: Your optimizer; without it, what concerns it is not checked.
-        test: Data that are not trained on, in the same form.
-        step: Your own training step `step(model, batch, loss, optimizer)`, to have it examined as well; it is
+        loss: `loss(outputs, targets)`; None for the model's own loss, or a default that suits the targets.
+        optimizer: Your optimizer; without one, the checks that concern it are skipped.
+        test: Held-out data, in the same form.
+        step: Your own training step `step(model, batch, loss, optimizer)`, to be checked as well; it is
             called with a copy of the model and the optimizer, and should return the loss.
         scheduler: Your learning-rate scheduler, or a function of progress from 0 to 1.
-        total_steps: How many steps you mean to train.
+        total_steps: How many steps you intend to train for.
         batch_size: How many examples a step takes; by default the loader's own, or 64.
-        quick: Make shorter trials.
-        thorough: Make every trial and gather all evidence, also where the cause is clear already.
-        seed: Where random draws begin.
-        name: What to call it in the report; by default the class of the model.
-        say: Called with what is being looked at.
+        quick: Run shorter trials.
+        thorough: Run every trial and gather all evidence, even if the cause is already clear.
+        seed: The random seed.
+        name: The model's name in the report; by default its class.
+        say: Called with what is being checked.
     """
     try:
         who = patient(
@@ -65,7 +65,7 @@ def inspect(
 
 
 def summary(model: nn.Module) -> dict[str, Any]:
-    """Facts about a model: how many weights, in which layers."""
+    """Facts about a model: the number of weights, in total and by layer."""
     weights = {name: parameter.numel() for name, parameter in model.named_parameters()}
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     layers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The findings as cards: what was seen against what is healthy, why, and next to it what to change."""
+"""The findings as cards: what was seen against what is healthy, why, and next to that what to change."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BADGES = {"severe": "badge worse full", "warning": "badge worse", "note": "badg
 
 
 def badge(level: str) -> Markup:
-    """A level as a word, a sign and a shape."""
+    """A level as a word, a symbol and a shape."""
     known = level if level in LEVELS else "note"
     return element("span", LEVELS[known], class_=_BADGES[known])
 
 
 def findings_section(report: Mapping[str, Any]) -> Markup:
-    """Every finding that stands for itself, the most probable cause first; then what follows from them."""
+    """The root causes, the most probable first; then the findings that follow from them."""
     found = [fields.mapping(each) for each in fields.items(report.get("findings"))]
     if found:
         lead = "The most probable cause first. Fix it, inspect again, and only then turn to the next."
@@ -80,14 +80,14 @@ def _facts(finding: fields.Json) -> Markup:
 
 
 def strip(finding: fields.Json) -> Markup | None:
-    """The number against its healthy range, drawn."""
+    """Draw the number against its healthy range."""
     pair = (*fields.items(finding.get("healthy")), None, None)[:2]
     value, level = number(finding.get("value")), fields.text(finding.get("level"))
     return against(value, ends(*pair), fields.text(finding.get("unit")), level)
 
 
 def _treatment(treatment: fields.Json, place: int) -> Markup:
-    """Words, lines of code and the comparison that would test it, both with a button that copies them."""
+    """The change in words, as code and as the comparison that tests it, the last two with a copy button."""
     code, command = fields.text(treatment.get("code")), fields.text(treatment.get("command"))
     parts = [element("p", treatment.get("words"))]
     parts += [copied(code, f"code{place}")] if code else []
@@ -98,11 +98,11 @@ def _treatment(treatment: fields.Json, place: int) -> Markup:
 
 
 def copied(text: str, name: str) -> Markup:
-    """Lines of code with a button that copies them.
+    """Lines of code with a copy button.
 
     Args:
         text: The lines.
-        name: A word that is unique on the page.
+        name: A name that is unique on the page.
     """
     lines = element("pre", element("code", text, id=name))
     button = element("button", "Copy", type="button", data_copy=name, hidden=True)

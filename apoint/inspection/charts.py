@@ -1,4 +1,4 @@
-"""The charts with their captions; each caption says what was drawn, of what, and in which units."""
+"""The charts with their captions; each caption says what is drawn, from what, and in which units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNS = {"dead": "dead-share", "saturated": "saturated-share"}
 
 
 def trainings_section(report: Mapping[str, Any]) -> Markup:
-    """Losses of the short trainings, and by layer and step the gradients and updates of the first."""
+    """Losses of the short training runs, and gradients and updates of the first by layer and step."""
     curves = fields.mapping(report.get("curves"))
     drawn, maps = _losses(curves), _heatmaps(curves)
     if drawn is None and not maps:

@@ -1,4 +1,4 @@
-"""The report of an inspection: one HTML file that opens offline, drawn from its plain values alone."""
+"""The report of an inspection: one HTML file that opens offline, drawn only from its plain values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def inspection_html(report: Mapping[str, Any]) -> str:
     """The report of an inspection as HTML; the same values give the same bytes.
 
     Args:
-        report: What `Report.to_dict` gives, or its JSON read again.
+        report: What `Report.to_dict` returns, or its JSON loaded again.
     """
     body = [
         _head(report),
@@ -105,7 +105,7 @@ def _name(report: Mapping[str, Any]) -> str:
 
 
 def _outcome(report: Mapping[str, Any]) -> tuple[str, str]:
-    """The worst level there is, and its word."""
+    """The worst level, and the word for it."""
     levels = count_levels(report.get("findings"))
     for level, word in (("severe", "Severe"), ("warning", "Warning")):
         if levels[level]:
@@ -129,7 +129,7 @@ def _head(report: Mapping[str, Any]) -> Markup:
 
 
 def _headline(sentence: str) -> tuple[str, str]:
-    """The outcome as a headline, and the number that shows it as the line under it."""
+    """The outcome as a headline, and the line under it with the number that shows it."""
     first, full_stop, rest = sentence.partition(". ")
     return (f"{first}.", rest) if full_stop else (sentence, "")
 

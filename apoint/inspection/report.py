@@ -1,4 +1,4 @@
-"""What `apoint.inspect` gives back: the few findings that matter, then the numbers behind them."""
+"""What `apoint.inspect` returns: the few findings that matter, then the numbers behind them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Report(NotebookDisplay):
 
     @property
     def readings(self) -> dict[str, Reading]:
-        """What probes measured, by name."""
+        """What the probes measured, by name."""
         return self.diagnosis.readings
 
     @property
     def signs(self) -> dict[str, float]:
-        """Every number that was looked at, by name."""
+        """Every number that was checked, by name."""
         return self.diagnosis.signs
 
     @property
@@ -86,7 +86,7 @@ class Report(NotebookDisplay):
         return f"Most probable cause: {first.code}{where}. {first.symptom}{more}{self._left()}"
 
     def _left(self) -> str:
-        """The stages that were not done, as the end of the sentence; `run` is what a finding is about."""
+        """The stages that did not run, as the end of the sentence; `run` is what a finding is about."""
         left = [name for name, stage in self.stages.items() if stage.state != "ran" and name != "run"]
         return f" Not checked: {', '.join(left)}." if left else ""
 
@@ -112,7 +112,7 @@ class Report(NotebookDisplay):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the report as plain values for JSON."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "inspection",
@@ -142,7 +142,7 @@ class Report(NotebookDisplay):
 
 
 def _reasons(stages: Mapping[str, str]) -> str:
-    """Which stages failed and why; those with the same reason together."""
+    """Which stages failed and why, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for name, why in stages.items():
         reasons.setdefault(why, []).append(name)

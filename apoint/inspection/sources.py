@@ -39,9 +39,9 @@ def inspect_recipe(
     Args:
         source: The recipe.
         changes: Dotted paths and their new values.
-        seed: Which replica.
+        seed: Selects the replica.
         weights: Take the weights of this run's newest checkpoint.
-        data_root: Where datasets are looked for first.
+        data_root: Where to look for datasets first.
         **options: `quick`, `thorough`, `say`, `name`; see `inspect`.
     """
     recipe, document = load_recipe(source, changes)
@@ -83,7 +83,7 @@ def _about(report: Report, file: str) -> Report:
 
 
 def inspect_run(folder: str | Path, *, allow_code: bool = False, **options: Any) -> Report:
-    """Inspect a run as its newest checkpoint has it.
+    """Inspect a run at its newest checkpoint.
 
     Args:
         folder: The run folder.
@@ -94,7 +94,7 @@ def inspect_run(folder: str | Path, *, allow_code: bool = False, **options: Any)
     options.setdefault("name", f"{run.folder.name}, newest checkpoint")
     recipe = run.folder / RESOLVED
     run.check()
-    _ = run.resolved  # is refused if it is a link or not plain YAML, before anything else is done with it
+    _ = run.resolved  # refused here if it is a link or not plain YAML, before any other use
     with custom.allowing_code(allow_code):
         custom.check_recipe(recipe)
         return inspect_recipe(recipe, seed=run.seed or 0, weights=run, **options)
@@ -103,13 +103,13 @@ def inspect_run(folder: str | Path, *, allow_code: bool = False, **options: Any)
 def inspect_class(
     file: str | Path, name: str, data: str, settings: Mapping[str, Any] | None = None, **options: Any
 ) -> Report:
-    """Inspect a class of the user's on a registered dataset, with AdamW at 1e-3 unless settings say else.
+    """Inspect a user's class on a registered dataset, with AdamW at 1e-3 unless settings say otherwise.
 
     Args:
         file: The Python file.
         name: The class in it.
         data: The name of a dataset.
-        settings: Further parts of a recipe, as dotted paths.
+        settings: Other parts of a recipe, as dotted paths.
         **options: See `inspect`.
     """
     recipe = {"name": Path(name).stem or "model", "model": {"file": str(file), "class": name}, "data": data}
@@ -117,7 +117,7 @@ def inspect_class(
 
 
 def _examples(replica: Replica, split: Split, seed: int) -> tuple[Tensor, Tensor]:
-    """Examples as the model sees them, at most so many, drawn at random."""
+    """Examples as the model sees them, at most `MOST_EXAMPLES`, drawn at random."""
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:MOST_EXAMPLES]
     part = split.take(order) if len(split) > MOST_EXAMPLES else split
     inputs = replica.stream.prepare(part.inputs.to(replica.device))
@@ -125,7 +125,7 @@ def _examples(replica: Replica, split: Split, seed: int) -> tuple[Tensor, Tensor
 
 
 def torch_optimizer(replica: Replica) -> torch.optim.Optimizer:
-    """The recipe's optimizer as one of PyTorch's kind, with a group for each decay and learning rate."""
+    """The recipe's optimizer as a PyTorch optimizer, with a group for each decay and learning rate."""
     recipe, model = replica.recipe, replica.model
     settings = {key: value for key, value in recipe.optimizer.items() if key != "name"}
     hyper = replica.timeline.hyper(0.0)
@@ -174,7 +174,7 @@ def _factor(replica: Replica) -> Callable[[float], float]:
 
 
 def recipe_step(replica: Replica) -> Callable[..., float]:
-    """The recipe's training step: outputs go to the loss as they are, and gradients are clipped."""
+    """The recipe's training step: outputs go to the loss unchanged, and gradients are clipped."""
     kind = replica.recipe.clip["name"]
     limit = replica.timeline.clip_limit(0.0)
 

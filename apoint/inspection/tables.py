@@ -24,7 +24,7 @@ _COLUMNS = ("Operation", "Kind", "Depth", "Mean", "Deviation", "Zeros", "Flat", 
 
 
 def operations_section(report: Mapping[str, Any]) -> Markup | None:
-    """One row for each operation, folded if they are many."""
+    """One row for each operation, folded if there are many."""
     rows = operations(report)
     if not rows:
         return None
@@ -79,7 +79,7 @@ def _how(reading: fields.Json) -> list[Markup | str]:
 
 
 def signs_section(report: Mapping[str, Any]) -> Markup:
-    """Every number that was looked at, against its healthy range."""
+    """Every number that was checked, against its healthy range."""
     signs = {name: number(value) for name, value in fields.mapping(report.get("signs")).items()}
     places = fields.mapping(report.get("places"))
     outside = [name for name, value in signs.items() if side(value, healthy_of(name))]
@@ -92,7 +92,7 @@ def signs_section(report: Mapping[str, Any]) -> Markup:
 
 
 def side(value: float, healthy: Ends) -> str:
-    """On which side of its healthy range a value lies; empty if inside it."""
+    """On which side of its healthy range a value is; empty if inside."""
     low, high = healthy
     if low is not None and value < low:
         return "▼ below"
@@ -107,7 +107,7 @@ def _sign(name: str, value: float, place: str) -> list[Markup | str]:
 
 
 def unchecked_section(report: Mapping[str, Any]) -> Markup | None:
-    """What was not looked at, and why."""
+    """What was not checked, and why."""
     left_out = fields.mapping(report.get("unchecked"))
     if not left_out:
         return None
@@ -130,7 +130,7 @@ def stages_section(report: Mapping[str, Any]) -> Markup | None:
 
 
 def _stage(stage: fields.Json, seconds: float | None) -> list[Markup | str]:
-    """Its time, and what kept it from running; why stands under Not checked."""
+    """Its time, and its state if it did not run; the reason is under Not checked."""
     time = [] if seconds is None else [_time(seconds)]
     state = fields.text(stage.get("state"))
     return [*time, *([element("small", f" {state}")] if state not in ("", "ran") else [])]
@@ -141,6 +141,6 @@ def _time(seconds: float) -> str:
 
 
 def total_seconds(report: Mapping[str, Any]) -> float:
-    """How long all stages took together; NaN if it is not known."""
+    """How long all stages took together; NaN if not known."""
     values = [number(value) for value in fields.mapping(report.get("seconds")).values()]
     return math.fsum(values) if values else math.nan

@@ -1,4 +1,4 @@
-"""The plain values of a report, read with tolerance: numbers also where they are words, tables as rows."""
+"""Tolerant reading of a report's plain values: numbers even if written as words, tables as rows."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Ends = tuple[float | None, float | None]
 
 
 def number(value: Any) -> float:
-    """The number, also if it is written as a word because it is not finite; NaN for anything else."""
+    """The number, even if it is written as a word because it is not finite; NaN for anything else."""
     return _WORDS[value] if isinstance(value, str) and value in _WORDS else fields.number(value)
 
 
 def maybe_number(value: Any) -> float | None:
-    """The number, or None where none was written."""
+    """The number, or None if none was written."""
     return None if value is None else number(value)
 
 
 def ends(low: Any, high: Any) -> Ends:
-    """The ends of a healthy range; None where it has none."""
+    """The ends of a healthy range; None for an open end."""
     found = [None if value is None else number(value) for value in (low, high)]
     lower, upper = (None if value is None or not math.isfinite(value) else value for value in found)
     return lower, upper
 
 
 def healthy_of(sign: str) -> Ends:
-    """The healthy range of a sign; none where it has not been calibrated."""
+    """The healthy range of a sign; (None, None) if it is not calibrated."""
     return ends(*ranges.healthy(sign)) if sign in ranges.table() else (None, None)
 
 
@@ -49,7 +49,7 @@ def range_words(healthy: Ends) -> str:
 
 @dataclass(frozen=True)
 class Operation:
-    """One row of the table of operations: its signal, and the gradient that comes back to it."""
+    """One row of the table of operations: its signal, and the gradient that flows back to it."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class Operation:
 
 
 def operations(report: Mapping[str, Any]) -> list[Operation]:
-    """What the probe `signal` saw, in the order of execution; empty if it was not read."""
+    """What the probe `signal` saw, in execution order; empty if it was not read."""
     table = _table(report, "signal", "operations")
     columns = {name: fields.items(column) for name, column in table.items()}
 
@@ -108,6 +108,6 @@ def failed_stages(report: Mapping[str, Any]) -> list[str]:
 
 
 def count_levels(findings: Any) -> dict[str, int]:
-    """How many findings there are of each level, the worst first."""
+    """The number of findings at each level, the worst first."""
     levels = [fields.text(fields.mapping(finding).get("level")) for finding in fields.items(findings)]
     return {level: levels.count(level) for level in ("severe", "warning", "note")}

@@ -140,7 +140,12 @@ def test_list_findings(capsys) -> None:
     assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} == set(cards())
     code, out, _ = run("list", "findings", "dead-units", capsys=capsys)
     assert code == 0
-    for part in ("warning, at the stage signal", "healthy", "passes no gradient back", "torch.nn.init.zeros_"):
+    for part in (
+        "warning, at the stage signal",
+        "healthy",
+        "passes no gradient back",
+        "torch.nn.init.zeros_",
+    ):
         assert part in out
     found = json.loads(run("list", "findings", "--json", capsys=capsys)[1])["findings"]
     assert {each["code"] for each in found} == set(cards())

@@ -1,7 +1,7 @@
-"""Each drawing of an inspection alone, as SVG with text as text, in the colours of the page.
+"""The individual figures of an inspection, as SVG with text kept as text, in the colours of the page.
 
 against    a number against its healthy range
-losses     the losses of the short trainings
+losses     the losses of the short training runs
 heatmap    a quantity by layer and step
 moments    the signal through depth
 gradients  the gradient through depth

@@ -1,4 +1,4 @@
-"""What happens through depth: the signal, the gradient that comes back, and the units that are lost."""
+"""What happens through depth: the signal, the gradient that flows back, and the units that are lost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from apoint.report.palette import light
 from apoint.report.words import percent, short
 
 Measure = Callable[[Operation], float | None]
-MOST_NAMED = 4  # layers that are named when their depth is pointed at
+MOST_NAMED = 4  # layers that are named on hovering over their depth
 _LOW_HEIGHT = 240
-_MOST_STEMS = 40  # above it, marks are small and stand alone
-_APART = 0.1  # of a layer, between two marks of the same depth
+_MOST_STEMS = 40  # above this, marks are small and have no stems
+_APART = 0.1  # of a layer, by which each of two marks of the same depth is moved
 
 
 def layers_of(rows: Sequence[Operation]) -> list[Operation]:
-    """The operations with weights that mix units; all of them where there is none."""
+    """The operations with weights that mix units; all operations if there are none."""
     return [row for row in rows if row.kind == "linear"] or list(rows)
 
 
@@ -29,7 +29,7 @@ def moments(rows: Sequence[Operation], name: str = "moments") -> str | None:
 
     Args:
         rows: The layers.
-        name: A word that is unique on the page.
+        name: A name that is unique on the page.
     """
     series: dict[str, Measure] = {
         "second moment": lambda row: row.second_moment,
@@ -43,7 +43,7 @@ def gradients(rows: Sequence[Operation], name: str = "gradients") -> str | None:
 
     Args:
         rows: The layers.
-        name: A word that is unique on the page.
+        name: A name that is unique on the page.
     """
     title = "norm of the gradient at each layer's output, log scale"
     return _over_depth(rows, {"gradient norm": lambda row: row.gradient_norm}, title, "Gradient norm", name)
@@ -86,7 +86,7 @@ def _depth_axis(drawing: Drawing, depths: Sequence[int]) -> None:
 def _draw(
     drawing: Drawing, key: str, place: int, points: Sequence[tuple[int, float]], depths: Sequence[int]
 ) -> End:
-    """Every layer as a mark, and a line through the geometric means of each depth, broken where one lacks."""
+    """Mark every layer; draw a line through the geometric mean at each depth, broken where there is none."""
     role, dashes, shape = STYLES[place]
     (dots,) = drawing.axes.plot(
         [depth for depth, _ in points], [value for _, value in points], linestyle="none", marker=shape,
@@ -129,7 +129,7 @@ def shares(
         rows: The activations, in order.
         dead: The share of dead units by the activation's name.
         limits: The healthy ranges of `dead` and `saturated`.
-        name: A word that is unique on the page.
+        name: A name that is unique on the page.
     """
     found = {
         "dead": [(row, dead[row.name]) for row in rows if math.isfinite(dead.get(row.name, math.nan))],
@@ -156,7 +156,7 @@ def shares(
 def _draw_shares(
     drawing: Drawing, key: str, points: Sequence[tuple[Operation, float]], healthy: Ends, shift: float
 ) -> Any:
-    """A mark for each activation, on a stem where there are few; the most that is healthy as a line."""
+    """Mark each activation, on a stem if there are few; draw the healthy maximum as a line."""
     role, _, shape = STYLES[0 if key == "saturated" else 1]
     depths, values = [row.depth + shift for row, _ in points], [value for _, value in points]
     if len(points) <= _MOST_STEMS:

@@ -1,8 +1,8 @@
-"""A quantity by layer and step: a grid of cells, the lighter the larger, on a scale of decades.
+"""A quantity by layer and step: a grid of cells on a log scale, lighter for larger values.
 
-The ramp is matplotlib's cividis, whose lightness only ever rises and which eyes of all kinds see alike; it is
-the same in the light and in the dark, so that two readers speak of the same picture. What has no logarithm is
-drawn as a sign: a ring for 0, a cross for what is not finite.
+The colour map is matplotlib's cividis, whose lightness increases throughout and which looks alike with or
+without colour blindness. It is the same in light and dark mode, so that two readers see the same picture.
+Values without a logarithm are drawn as symbols: a ring for 0, a cross for values that are not finite.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from apoint.report.words import clean, short
 
 MOST_ROWS = 60
 MOST_COLUMNS = 48
-_FIRST = 0.06  # of the ramp: what is darker could not be told from dark paper
+_FIRST = 0.06  # of the colour map: anything darker would vanish on a dark page
 _NUM_COLOURS = 64
 _LABEL_LETTERS = 18
 _LABEL_ROOM = 14.0  # between two labels
-_ABOVE, _BELOW = 34.0, 96.0  # the title; the level axis with the bar under it
-_UNDER = 0.6  # how far a cell reaches under the next
+_ABOVE, _BELOW = 34.0, 96.0  # the title; the horizontal axis with the bar under it
+_UNDER = 0.6  # how far a cell extends under the next
 _BAR_HEIGHT, _BAR_ROOM = 11.0, 56.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the grid: the value, and of which layer and step it is."""
+    """A cell of the grid: the value, with its layer and step."""
 
     layer: str
     step: int
@@ -44,9 +44,9 @@ class Grid:
 
     Attributes:
         cells: By row and column; None where nothing was measured.
-        labels: A name for each row, without what all names begin with.
-        beginning: What all names begin with.
-        steps: A number for each column.
+        labels: A name for each row, without the common prefix.
+        beginning: The common prefix of all names.
+        steps: A step for each column.
         num_layers: How many layers there are.
         num_points: How many values there are.
     """
@@ -60,14 +60,14 @@ class Grid:
 
     @classmethod
     def of(cls, by_layer: Mapping[str, Sequence[float]], steps: Sequence[int]) -> Grid | None:
-        """The grid of values by layer and step; None if there is none.
+        """The grid of values by layer and step; None if there are none.
 
-        With more layers or steps than can be told apart, neighbours share a cell, which then shows the one of
-        them that is farthest from the median of all layers at its step: what stands out is never hidden.
+        With too many layers or steps to distinguish, neighbours share a cell, which then shows the one of
+        them that is farthest from the median of all layers at its step: outliers are never hidden.
 
         Args:
-            by_layer: The values of each layer in turn.
-            steps: At which steps they were measured.
+            by_layer: The values of each layer, in order.
+            steps: The steps at which they were measured.
         """
         width = min(len(steps), max((len(row) for row in by_layer.values()), default=0))
         if not width:
@@ -87,7 +87,7 @@ class Grid:
             ]
             if not found:
                 return None
-            _, row, place = max(found)  # the first of equals
+            _, row, place = max(found)  # the first on ties
             return Cell(names[-row], steps[-place], lines[-row][-place])
 
         return cls(
@@ -101,12 +101,12 @@ class Grid:
 
     @property
     def found(self) -> list[Cell]:
-        """Every cell that holds something."""
+        """Every cell that holds a value."""
         return [cell for row in self.cells for cell in row if cell is not None]
 
     @property
     def layers_per_row(self) -> int:
-        """How many layers share a row at most."""
+        """The largest number of layers that share a row."""
         return math.ceil(self.num_layers / len(self.cells))
 
 
@@ -116,7 +116,7 @@ def _groups(number: int, most: int) -> list[range]:
 
 
 def _common_beginning(names: Sequence[str]) -> str:
-    """What all names begin with, up to a dot; nothing if there is only one."""
+    """The common prefix of all names, up to a dot; empty if there is only one name."""
     if len(names) < 2:
         return ""
     parts = zip(*(name.split(".")[:-1] for name in names), strict=False)
@@ -125,7 +125,7 @@ def _common_beginning(names: Sequence[str]) -> str:
 
 
 def has_logarithm(value: float) -> bool:
-    """Whether a value has a place on a scale of decades."""
+    """Whether a value has a place on a log scale."""
     return math.isfinite(value) and value > 0
 
 
@@ -143,8 +143,8 @@ def heatmap(grid: Grid, quantity: str, name: str) -> str | None:
 
     Args:
         grid: What to draw.
-        quantity: What it is, such as `gradient norm`.
-        name: A word that is unique on the page.
+        quantity: The name of the quantity, such as `gradient norm`.
+        name: A name that is unique on the page.
     """
     logs = [math.log10(cell.value) for cell in grid.found if has_logarithm(cell.value)]
     if not logs:
@@ -164,13 +164,13 @@ def heatmap(grid: Grid, quantity: str, name: str) -> str | None:
 
 
 def _at_least_a_decade(low: float, high: float) -> tuple[float, float]:
-    """A range that makes nothing of differences that are nothing."""
+    """Widen a range to at least a decade, so that small differences are not exaggerated."""
     missing = max(0.0, 1.0 - (high - low)) / 2
     return low - missing, high + missing
 
 
 class _Paints:
-    """The colours of a range of logarithms."""
+    """The colours for a range of logarithms."""
 
     def __init__(self, low: float, high: float) -> None:
         from matplotlib import colormaps
@@ -187,7 +187,7 @@ class _Paints:
 
 
 def _axes(drawing: Drawing, grid: Grid, row_height: float, height: float) -> None:
-    """Labels of rows and columns, and room for the bar under them."""
+    """Set the labels of rows and columns, and leave room for the bar under them."""
     from matplotlib.ticker import MaxNLocator
 
     axes = drawing.axes
@@ -212,7 +212,7 @@ def _step_at(grid: Grid, place: float) -> str:
 
 
 def _tail(name: str) -> str:
-    """The end of a name, which tells layers apart."""
+    """The end of a name, which distinguishes layers."""
     words = clean(name).replace("\n", " ")
     return words if len(words) <= _LABEL_LETTERS else f"…{words[1 - _LABEL_LETTERS :]}"
 
@@ -242,7 +242,7 @@ def _cell(
     paints: _Paints,
     quantity: str,
 ) -> list[Markup]:
-    """A cell; it reaches a little under its neighbours, so that no scale leaves a seam between them."""
+    """A cell; it extends a little under its neighbours, so that no zoom level shows a seam between them."""
     sound = has_logarithm(cell.value)
     wide, high = (min(length + _UNDER, end - start)
                   for length, start, end in zip(size, (x, y), clip, strict=True))  # fmt: skip
@@ -258,7 +258,7 @@ def _cell(
 
 
 def _sign(value: float, x: float, y: float, room: float) -> Markup:
-    """A ring for 0, a cross for what is not finite."""
+    """A ring for 0, a cross for values that are not finite."""
     r = min(4.0, 0.3 * room)
     if value == 0:
         return element("circle", cx=f"{x:.2f}", cy=f"{y:.2f}", r=f"{r:.2f}", class_="sign")
@@ -267,7 +267,7 @@ def _sign(value: float, x: float, y: float, room: float) -> Markup:
 
 
 def _bar(drawing: Drawing, paints: _Paints, quantity: str) -> Markup:
-    """The scale of the colours, with its logarithms."""
+    """The colour scale, labelled with logarithms."""
     box = drawing.axes.get_window_extent()
     height = drawing.figure.bbox.height
     y = height - _BAR_ROOM + 8

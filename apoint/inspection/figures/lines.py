@@ -1,4 +1,4 @@
-"""What charts of lines share: a logarithmic axis, names at the ends of lines, styles that need no colour."""
+"""What line charts share: a logarithmic axis, names at the ends of lines, styles that need no colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apoint.report.panels import padded
 from apoint.report.words import clean, short
 
 HEIGHT = 320
-LOG_ABOVE = 30.0  # a logarithmic axis, if the largest value is so many times the least
+LOG_ABOVE = 30.0  # a logarithmic axis if the largest value is more than this many times the smallest
 STYLES: tuple[tuple[str, Any, str], ...] = (
     ("candidate", "solid", "o"),
     ("worsened", (0, (4.5, 2.0)), "s"),
@@ -28,7 +28,7 @@ _LINE_HEIGHT, _GAP = 14.5, 4.0
 
 @dataclass(frozen=True)
 class End:
-    """The end of a line, where its name shall stand."""
+    """The end of a line, where its name goes."""
 
     name: str
     role: str
@@ -37,18 +37,18 @@ class End:
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Whether finite values span so much that an axis should be logarithmic."""
+    """Whether finite values span so wide a range that an axis should be logarithmic."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_ABOVE
 
 
 def set_limits(drawing: Drawing, values: Sequence[float], logarithmic: bool) -> None:
-    """An upright axis that holds the values, with ticks that can be read."""
+    """Set a vertical axis that holds the values, with readable ticks."""
     if not logarithmic:
         drawing.axes.set_ylim(*padded(min(values), max(values)))
         label_ticks(drawing.axes.yaxis)
         return
     low, high = padded(math.log10(min(values)), math.log10(max(values)))
-    if high - low < 1:  # less than a decade would make much of little
+    if high - low < 1:  # less than a decade would exaggerate small differences
         low, high = (low + high) / 2 - 0.5, (low + high) / 2 + 0.5
     _set_log_scale(drawing, high - low)
     drawing.axes.set_ylim(10 ** max(low, -307), 10 ** min(high, 307))
@@ -67,7 +67,7 @@ def _set_log_scale(drawing: Drawing, decades: float) -> None:
 
 
 def name_ends(drawing: Drawing, found: Sequence[End]) -> None:
-    """Names at the right of the chart, each at the height of its line's end, moved apart where they touch."""
+    """Put names right of the chart, each at the height of its line's end, moved apart where they touch."""
     names = [_name_end(drawing, end) for end in found]
     drawing.settle()
     axes = drawing.axes
@@ -90,13 +90,13 @@ def _name_end(drawing: Drawing, end: End) -> Any:
 
 
 def spread_out(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
-    """Centres near the wanted ones, in the same order, that leave each its size between two bounds.
+    """Centres near the wanted ones, in the same order, with room for each size between two bounds.
 
     Args:
-        wanted: Where each would best be.
+        wanted: The preferred centre of each.
         sizes: How much room each takes.
-        low: Where the room begins.
-        high: Where it ends; if there is not enough of it, the first ones reach beyond `low`.
+        low: The lower bound.
+        high: The upper bound; if there is not enough room, the first ones extend beyond `low`.
     """
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
     centres = list(wanted)

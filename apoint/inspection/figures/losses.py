@@ -1,4 +1,4 @@
-"""The losses of the short trainings, every one that was made, with its name at the end of its line."""
+"""The losses of all short training runs, each with its name at the end of its line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from apoint.report.words import short
 
 
 def losses(curves: Mapping[str, Sequence[float]], name: str = "losses") -> str | None:
-    """The loss at each step of each training, as SVG; None if there is no finite loss.
+    """The loss at each step of each run, as SVG; None if there is no finite loss.
 
     Args:
-        curves: The losses by what the training is called.
-        name: A word that is unique on the page.
+        curves: The losses by the name of the run.
+        name: A name that is unique on the page.
     """
     values = [value for line in curves.values() for value in line if math.isfinite(value)]
     if not values:
@@ -38,7 +38,7 @@ def losses(curves: Mapping[str, Sequence[float]], name: str = "losses") -> str |
 
 
 def _draw(drawing: Drawing, place: int, title: str, line: Sequence[float]) -> End | None:
-    """One curve, a cross where it ceases to be finite, and a thin line from its end to its name."""
+    """Draw a curve, a cross where it stops being finite, and a thin line from its end to its name."""
     role, dashes, _ = STYLES[place % len(STYLES)]
     values = np.array([value if math.isfinite(value) else np.nan for value in line], dtype=np.float64)
     sound = np.flatnonzero(~np.isnan(values))

@@ -1,7 +1,7 @@
 """A number against its healthy range: a strip with the range as a band and the number as a diamond.
 
-Shapes and words say it all; colour only repeats them. The scale is logarithmic if everything on it is above
-0 and spans decades.
+Shapes and words carry all information; colour only repeats it. The scale is logarithmic if everything on it
+is above 0 and spans decades.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from apoint.report.words import clean, short
 WIDTH, HEIGHT = 340, 66
 MARGIN = 12  # on both sides, for half a diamond
 _LOG_ABOVE = 30.0
-_LARGEST = 1e150  # beyond it, differences would no longer be numbers
+_LARGEST = 1e150  # beyond this, differences would no longer be numbers
 _LETTER = 6.6  # the usual width of a letter at this size
 _MOST_LETTERS = 46
-_WORD = 50.0  # what the word "healthy" needs
+_WORD = 50.0  # the width of the word "healthy"
 _TRACK, _LABELS = 34, 61
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where numbers lie on a strip; `place` goes from 0 to 1."""
+    """The positions of numbers on a strip; `place` ranges from 0 to 1."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Scale:
 
     @classmethod
     def of(cls, value: float, healthy: Ends) -> Scale:
-        """The scale that shows a value, its range, and something of the range's open side."""
+        """The scale that shows a value, its range, and part of the range's open side."""
         points = [each for each in (value, *healthy) if each is not None and math.isfinite(each)]
         logarithmic = min(points) > 0 and max(points) / min(points) > _LOG_ABOVE
         spots = [_spot(each, logarithmic) for each in points]
@@ -45,7 +45,7 @@ class Scale:
         return cls(low - air, high + air, logarithmic)
 
     def place(self, value: float) -> float:
-        """Where a value lies, held inside the strip."""
+        """The position of a value, clamped to the strip."""
         if math.isinf(value):
             return 1.0 if value > 0 else 0.0
         share = (_spot(value, self.logarithmic) - self.low) / (self.high - self.low)
@@ -57,13 +57,13 @@ def _spot(value: float, logarithmic: bool) -> float:
 
 
 def against(value: float, healthy: Ends, unit: str = "", level: str = "warning") -> Markup | None:
-    """The strip as a figure; None where there is no range to stand against.
+    """The strip as a figure; None if there is no healthy range.
 
     Args:
-        value: The number; it may be infinite or not known.
-        healthy: The ends of the range, None where it has none.
+        value: The number; may be infinite or NaN.
+        healthy: The ends of the range; None for an open end.
         unit: The unit of the number.
-        level: How bad it is.
+        level: How severe it is.
     """
     if healthy == (None, None):
         return None
@@ -104,7 +104,7 @@ def _track(scale: Scale, healthy: Ends, left: float, right: float) -> list[Marku
 
 
 def _word(value: float, scale: Scale, left: float, right: float) -> Markup | None:
-    """The word in the band, if it has room there beside the diamond."""
+    """The word in the band, if there is room next to the diamond."""
     if not math.isnan(value) and left - 8 < _x(scale, value) < right + 8:
         x = _x(scale, value)
         left, right = (left, x - 8) if x - left > right - x else (x + 8, right)
@@ -114,7 +114,7 @@ def _word(value: float, scale: Scale, left: float, right: float) -> Markup | Non
 
 
 def _end_labels(scale: Scale, healthy: Ends) -> list[Markup]:
-    """The ends of the range in numbers; one label for both where two would touch."""
+    """The ends of the range in numbers; one label for both if two would touch."""
     known = [end for end in healthy if end is not None]
     if len(known) == 2:
         room = (_x(scale, known[1]) - _x(scale, known[0])) - _half(short(known[0])) - _half(short(known[1]))
@@ -128,7 +128,7 @@ def _half(words: str) -> float:
 
 
 def _text(words: str, x: float, y: float, class_: str = "soft") -> Markup:
-    """Words centred at a place, moved where they would leave the drawing, and cut if they are longer."""
+    """Words centred at a position, moved if they would leave the drawing, and cut if they are too long."""
     words = textwrap.shorten(clean(words), _MOST_LETTERS, placeholder="…")
     half = _half(words)
     centre = min(WIDTH - half, max(half, x))
