@@ -1,20 +1,21 @@
-"""Models, one file per family; each is a plain `nn.Module` that can be lifted out and used alone.
+"""Models, one file per family; each is a plain `nn.Module` that can be used on its own.
 
     mlp, residual_mlp, mean_field   perceptrons
     cnn                             plain convolutional network, for images and signals
     alexnet, vgg, googlenet         the first large networks for photographs
-    inception3                      filters taken apart into small and narrow ones
+    inception3                      large filters factorised into small and asymmetric ones
     resnet, resnet_cifar            residual networks, for photographs and for small images
-    attention_resnet                convolutions beside attention
+    attention_resnet                convolutions and self-attention in parallel
     visual_transformer              convolutions, then a transformer over a few tokens
     vit, swin                       transformers over patches, and in windows
-    convnext, road                  convolutions after the model of transformers, and the way there
+    convnext                        convolutions designed after transformers
+    resnet_to_convnext              every network on the way from ResNet to ConvNeXt
     char_transformer, lstm_lm       language models
 
-`create` builds one by name, `load_weights` and `save_weights` read and write weights in anyone's layout. What
-families share is in `shapes` (facts about data), `members` (networks of a family), `transformer` (blocks,
-positions), `inceptions` (auxiliary heads), `layouts` and `weights`. `counting`, `receptive` and `depth` tell
-how large a model is, how far it sees, and which layer comes after which.
+`create` builds a model by name; `load_weights` and `save_weights` read and write weights in our layout or
+another library's. Code that families share is in `shapes` (facts about data), `members` (networks of a
+family), `transformer` (blocks, positions), `inceptions` (auxiliary heads), `layouts` and `weights`.
+`counting`, `receptive` and `depth` report a model's size, its receptive fields and the order of its layers.
 """
 
 from apoint.models.alexnet import AlexNet

@@ -1,4 +1,4 @@
-"""AlexNet, as in the paper of 2012 and as public weights have it, and what plain convolutional nets share.
+"""AlexNet, as in the 2012 paper and as in public weights, and code shared by plain convolutional networks.
 
 Shapes: B batch, C channels, H height, W width.
 """
@@ -27,19 +27,19 @@ Variant = Literal["2014", "2012"]
 Stem = Literal["large", "small"]
 WIDTHS = {"2014": (64, 192, 384, 256, 256), "2012": (96, 256, 384, 384, 256)}
 SPLIT = (2, 4, 5)
-"""The convolutions that the paper splits into two towers, one for each of its graphics cards."""
+"""The convolutions that the paper splits into two towers, one per GPU."""
 POOLED = (1, 2, 5)
-"""The convolutions that a pooling follows."""
+"""The convolutions followed by pooling."""
 
 
 class AlexNet(nn.Module):
     """Convolutions, pooling to a fixed size, linear layers.
 
     Args:
-        features: From images to feature maps.
-        readout: From feature maps to vectors of a size that does not depend on the image's.
+        features: Maps images to feature maps.
+        readout: Maps feature maps to vectors whose size does not depend on the image size.
         hidden: The hidden linear layers.
-        head: The last, linear layer.
+        head: The final linear layer.
     """
 
     family: str | None = "alexnet"
@@ -59,7 +59,7 @@ class AlexNet(nn.Module):
 
 @dataclass(frozen=True)
 class Plain:
-    """What follows each convolution of a plain network, and how its linear layers are made."""
+    """What follows each convolution of a plain network; builds its linear layers."""
 
     activation: Spec
     norm: Spec
@@ -75,7 +75,7 @@ class Plain:
         return build_norm(self.norm, channels, "channels", 2) if has_norm(self.norm) else None
 
     def after(self, channels: int, number: int | None = None) -> dict[str, nn.Module | None]:
-        """Norm and activation by name, in their order, with the number of their layer if it has one."""
+        """Norm and activation by name, in order, with the layer's number if there is one."""
         ending = "" if number is None else str(number)
         parts = {f"norm{ending}": self.normalised(channels), f"activation{ending}": self.activated()}
         return dict(reversed(parts.items())) if self.norm_placement == "after" else parts
@@ -94,16 +94,16 @@ class Plain:
 
 
 def local_response_norm() -> nn.LocalResponseNorm:
-    """The norm over neighbouring channels of AlexNet's paper.
+    """The local response norm of the AlexNet paper, over neighbouring channels.
 
     b_c = a_c / (k + α·Σ_i a_i²)^β, where i runs over n = 5 channels around c, with k = 2, α = 10⁻⁴ and
-    β = 3/4. PyTorch's module takes the mean instead of the sum, so that its `alpha` is n·α.
+    β = 3/4. PyTorch's module takes the mean instead of the sum, so its `alpha` is n·α.
     """
     return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)
 
 
 def readout_to(size: int) -> nn.Sequential:
-    """Means over space that leave size × size places whatever the image's size, as one vector."""
+    """Average pooling to size × size positions for any image size, flattened to one vector."""
     return named(pool=nn.AdaptiveAvgPool2d(size), flatten=nn.Flatten())
 
 
@@ -124,28 +124,28 @@ def alexnet(
     norm_placement: NormPlacement = "before",
     dropout: Rate = 0.5,
 ) -> AlexNet:
-    """AlexNet: five convolutions with overlapping poolings after three of them, and three linear layers.
+    """AlexNet: five convolutions, three of them followed by overlapping pooling, and three linear layers.
 
-    A convolution is followed by a norm if there is one, and an activation. Poolings take the largest of 3×3
-    places every 2 places. `2014` is the network of public weights, from "One weird trick": one tower, no
-    local response norm, dropout before each hidden linear layer, weights as PyTorch draws them. `2012` is
-    the paper's: convolutions 2, 4 and 5 see only one half of the channels each (two towers), convolutions 1
-    and 2 are followed by a local response norm, dropout comes after the hidden layers; weights are normal
-    with standard deviation 0.01, and biases 1 in convolutions 2, 4 and 5 and in the hidden linear layers. The
-    paper's images of 224 pixels are padded by 2 here, without which its feature maps would not be 55×55.
+    A convolution is followed by a norm, if there is one, and an activation. Pooling is 3×3 max pooling with
+    stride 2. `2014` is the network of public weights, from "One weird trick": one tower, no local response
+    norm, dropout before each hidden linear layer, PyTorch's default initialisation. `2012` is the paper's:
+    in convolutions 2, 4 and 5 each output sees only half of the channels (two towers), convolutions 1 and 2
+    are followed by a local response norm, and dropout comes after the hidden layers; weights are normal with
+    standard deviation 0.01, and biases are 1 in convolutions 2, 4 and 5 and in the hidden linear layers. The
+    paper's images of 224 pixels are padded by 2 here; without this, its feature maps would not be 55×55.
 
     Args:
-        variant: `2014`, as public weights have it, or `2012`, the paper's.
-        widths: The channels of the five convolutions; by default those of the variant.
-        towers: Into how many groups the channels of convolutions 2, 4 and 5 are split; by default 2 in
-            `2012` and 1 in `2014`.
-        stem: `large` is a convolution of 11×11 every 4 places; `small` one of 5×5 at every place, for images
-            of a few dozen pixels.
+        variant: `2014`, as in public weights, or `2012`, as in the paper.
+        widths: The channels of the five convolutions; by default, those of the variant.
+        towers: The number of groups into which the channels of convolutions 2, 4 and 5 are split; by default
+            2 in `2012` and 1 in `2014`.
+        stem: `large` is an 11×11 convolution of stride 4; `small` a 5×5 one of stride 1, for images of a few
+            dozen pixels.
         hidden: The number of units of the two hidden linear layers.
-        pooled: The size to which space is brought before the linear layers, by means.
+        pooled: The spatial size before the linear layers, reached by average pooling.
         activation: The activation.
-        norm: A norm after each convolution, beside those of the variant; convolutions then have no bias.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
+        norm: A norm after each convolution, in addition to the variant's; convolutions then have no bias.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
         dropout: The probability of dropping a unit before (`2014`) or after (`2012`) a hidden linear layer.
 
     Reference: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural
@@ -176,7 +176,7 @@ def alexnet(
 
 
 def _shapes(in_channels: int, widths: Sequence[int], towers: int) -> list[tuple[int, int, int]]:
-    """Channels before and after each convolution, and the number of groups."""
+    """Input and output channels of each convolution, and its number of groups."""
     if len(widths) != 5:
         raise UsageError(
             f"model 'alexnet': widths must name the channels of 5 convolutions, got {len(widths)} numbers"
@@ -203,7 +203,7 @@ def _convolution(number: int, before: int, after: int, groups: int, stem: Stem, 
 
 
 def _left(length: int, stem: Stem) -> int:
-    """What convolutions and poolings leave of a length."""
+    """The length that remains after the convolutions and poolings."""
     if stem == "large":
         length = (length + 4 - 11) // 4 + 1
     for _ in POOLED:
@@ -212,7 +212,7 @@ def _left(length: int, stem: Stem) -> int:
 
 
 def check_smallest(name: str, input_size: Size, left: Callable[[int], int]) -> None:
-    """Refuse images of which poolings leave nothing; `left` says how many places a length comes to."""
+    """Raise if pooling leaves nothing of the image; `left` maps an input length to the remaining length."""
     if min(map(left, space_of(input_size))) < 1:
         smallest = next(length for length in range(1, 10_000) if left(length) >= 1)
         raise UsageError(

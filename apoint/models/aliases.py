@@ -1,4 +1,4 @@
-"""Names that other libraries give to our models: `vit_b_16`, `swin_tiny_patch4_window7_224.ms_in1k`."""
+"""Names of our models in other libraries: `vit_b_16`, `swin_tiny_patch4_window7_224.ms_in1k`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 Known = tuple[str, dict[str, Any]]
-"""Our name, and the facts and settings that the other name says beside it."""
+"""Our name, and the facts and settings that the other name implies."""
 _LETTERS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
 _PATTERNS: list[tuple[str, Callable[[re.Match[str]], Known]]] = [
     (
@@ -24,9 +24,9 @@ _PATTERNS: list[tuple[str, Callable[[re.Match[str]], Known]]] = [
 
 
 def known_elsewhere(name: str) -> Known | None:
-    """Our name of a model that timm, torchvision or Hugging Face call so; None if it is none of theirs.
+    """Translate a timm, torchvision or Hugging Face model name into ours; None if it is not one of theirs.
 
-    What stands after a point says how weights were trained, and changes nothing about the model.
+    The part after a dot says how the weights were trained; it does not affect the model.
     """
     plain = name.partition(".")[0].rpartition("/")[2].replace("-", "_")
     for pattern, ours in _PATTERNS:

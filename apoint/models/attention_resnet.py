@@ -39,7 +39,7 @@ class AttentionResNet(ResNet):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a block's convolution is augmented: the share of its channels and attention's settings."""
+    """How a block's convolution is augmented: the channel shares and the settings of attention."""
 
     key_share: float
     value_share: float
@@ -49,15 +49,15 @@ class Augmentation:
     pool_attention: PoolAttention
 
     def key_channels(self, channels: int) -> int:
-        """The size of keys, a multiple of the heads: the share of the channels, or the least for each."""
+        """The size of keys, a multiple of the number of heads: the channel share, or the minimum per head."""
         return self.num_heads * max(self.least_key, int(self.key_share * channels) // self.num_heads)
 
     def value_channels(self, channels: int) -> int:
-        """Attention's share of a convolution's channels, a multiple of the heads, one for each at least."""
+        """The channels that attention makes: a multiple of the number of heads, at least one per head."""
         return self.num_heads * max(1, int(self.value_share * channels) // self.num_heads)
 
     def augmented(self, convolution: nn.Conv2d, space: Space) -> AugmentedConvolution:
-        """A convolution of the same shape with attention in it, for inputs of this size of space."""
+        """An augmented convolution of the same shape, for inputs of this spatial size."""
         channels = convolution.out_channels
         if self.value_channels(channels) >= channels:
             raise UsageError(
@@ -80,7 +80,7 @@ class Augmentation:
         )
 
     def apply(self, branch: nn.Module, space: Space) -> None:
-        """Augment the first 3×3 convolution of a block's branch, in its place."""
+        """Augment the first 3×3 convolution of a block's branch, in place."""
         for name, part in branch.named_children():
             if isinstance(part, nn.Conv2d):
                 if part.kernel_size == (3, 3):
@@ -115,43 +115,43 @@ def attention_resnet(
     stochastic_depth_mode: Mode = "batch",
     layer_scale: Positive | None = None,
 ) -> AttentionResNet:
-    """A residual network in which attention over the image makes some channels of each block's convolution.
+    """A residual network in which self-attention computes some channels of each block's convolution.
 
-    As `resnet`, but in the last `augmented_stages` stages the 3×3 convolution of a bottleneck, or the first
+    Like `resnet`, but in the last `augmented_stages` stages the 3×3 convolution of a bottleneck, or the first
     convolution of a basic block, is an `AugmentedConvolution`: of its C channels, υC come from self-attention
-    between all places, whose keys have max(κC, 20·heads) numbers, with κ = `key_share` and υ = `value_share`.
-    Attention has learned vectors for the distances in height and width, shared by its heads. They are made
-    for `input_size`; smaller images work too, larger ones do not.
+    between all positions, whose keys have max(κC, 20·heads) dimensions, with κ = `key_share` and
+    υ = `value_share`. Attention has learned vectors for the distances in height and width, shared by its
+    heads. They are built for `input_size`; smaller images work too, larger ones do not.
 
-    From the paper: one augmented convolution in each block, κ = 2υ = 0.2, 8 heads, at least 20 numbers in a
-    head's key, the concatenation before the norm, attention halved by means over 3×3 places before it where
-    memory is short, and none at the 56×56 places of the first stage. Our reading: numbers of channels are
-    rounded down to multiples of the heads, that halving is used beside a convolution of stride 2, and linear
-    maps have no bias where a norm follows. The members of basic blocks have κ = υ = 0.25 by default; that of
-    18 layers is not in the paper. As built, convolutions follow He's normal law over fan-out, and
-    attention Glorot's.
+    From the paper: one augmented convolution in each block, κ = 2υ = 0.2, 8 heads, at least 20 dimensions in
+    a head's key, concatenation before the norm, 3×3 average pooling that halves the resolution before
+    attention where memory is short, and no attention at the 56×56 positions of the first stage. Our reading:
+    channel counts are rounded down to multiples of the number of heads, that pooling is used alongside a
+    convolution of stride 2, and linear maps have no bias where a norm follows. Members with basic blocks have
+    κ = υ = 0.25 by default; the one with 18 layers is not in the paper. As built, convolutions have He normal
+    initialisation over fan-out, and attention has Glorot initialisation.
 
     Args:
-        block: What a block is made of: `basic` or `bottleneck`.
+        block: The kind of block: `basic` or `bottleneck`.
         depths: The number of blocks of each stage.
         width: The number of channels after the stem; a bottleneck's outputs have four times as many.
-        stem: `large` divides space by four at once, `small` keeps it, for images of a few dozen pixels.
-        stride_on: Which convolution of a bottleneck halves space.
+        stem: `large` downsamples by four at once; `small` keeps the size, for images of a few dozen pixels.
+        stride_on: Which convolution of a bottleneck has the stride.
         augmented_stages: How many of the last stages have attention; 0 makes a plain residual network.
         key_share: κ, the size of queries and keys as a share of the convolution's channels.
         value_share: υ, the share of the convolution's channels that attention makes.
-        least_key: The least size of a head's key, whatever `key_share` says.
+        least_key: The minimum size of a head's key, for any `key_share`.
         num_heads: The number of heads.
-        relative: Whether attention knows the distances between places.
-        pool_attention: Beside a convolution of stride 2, whether space is halved `before` or `after`
-            attention; after, it costs 16 times as much.
+        relative: Whether attention has vectors for the distances between positions.
+        pool_attention: Alongside a convolution of stride 2, whether the resolution is halved `before` or
+            `after` attention; `after` costs 16 times as much.
         activation: The activation.
         norm: The norm after (`post`) or before (`pre`) each convolution.
-        placement: `post`, as in the first paper on residual networks; or `pre`, with an untouched path.
-        dropout: The probability of dropping a feature that the head reads.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+        placement: `post`, as in the first paper on residual networks, or `pre`, with an untouched shortcut.
+        dropout: The probability of dropping a feature of the head's input.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
 
     Reference: Bello et al. (2019), Attention augmented convolutional networks.
     """
@@ -179,12 +179,12 @@ def attention_resnet(
 
 
 def after_stride(space: Space, stride: int) -> Space:
-    """What a stride of 1 or 2 leaves of space."""
+    """The spatial size after a stride of 1 or 2."""
     return space if stride == 1 else (halved(space[0]), halved(space[1]))
 
 
 def draw(model: nn.Module) -> None:
-    """Draw convolutions by He's law over fan-out, and the layers of attention by its own."""
+    """Initialise convolutions with He normal over fan-out, and attention layers with their own scheme."""
     draw_he_over_outputs(model)
     for module in model.modules():
         if isinstance(module, ImageAttention):

@@ -1,4 +1,4 @@
-"""A decoder-only transformer: predicts each token of a text from those before it.
+"""A decoder-only transformer that predicts each token of a text from the tokens before it.
 
 Shapes: B batch, T tokens, E model dimension, V size of the vocabulary.
 """
@@ -18,12 +18,12 @@ class CharTransformer(nn.Module):
     """Embedding, positions, causal blocks, and logits over the vocabulary for each position.
 
     Args:
-        embedding: The vectors of the tokens.
-        positions: Adds the places of the tokens.
+        embedding: The token embedding.
+        positions: Adds the position vectors.
         dropout: Applied to the embedded tokens.
-        blocks: From [B, T, E] to the same, each position from those up to it.
-        context: The largest number of tokens.
-        tied: Whether the head's weights are those of the embedding.
+        blocks: Map [B, T, E] to the same shape; each position sees itself and those before it.
+        context: The maximum number of tokens.
+        tied: Whether the head shares the embedding's weights.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CharTransformer(nn.Module):
             self.head.weight = embedding.weight
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Logits [B, T, V]: those at place t are for the token after t."""
+        """Logits [B, T, V]; those at position t predict the token after t."""
         length = tokens_BT.shape[1]
         if length > self.context:
             raise UsageError(
@@ -79,8 +79,8 @@ def char_transformer(
 ) -> CharTransformer:
     """A decoder-only transformer over characters or other tokens.
 
-    Gives logits [B, T, V] for the next token at each place. As GPT-2 with the defaults, but for
-    the initialisation.
+    Returns logits [B, T, V] for the next token at each position. With the defaults it follows GPT-2,
+    except for the initialisation.
 
     Args:
         depth: The number of blocks, each with attention and feed-forward.
@@ -88,15 +88,16 @@ def char_transformer(
         num_heads: The number of attention heads; it must divide `width`.
         feed_forward: The feed-forward block.
         expansion: The size of the feed-forward's hidden layer, as a multiple of `width`.
-        activation: The activation of a `plain` feed-forward block; by default its own.
-        norm: The norm of each branch; `batch` would look ahead in training, and is refused.
-        placement: The norm inside the branch (`pre`), or on the sum (`post`).
+        activation: The activation of a `plain` feed-forward block; by default the block's own.
+        norm: The norm of each branch; `batch` would look ahead in training and raises an error.
+        placement: Whether the norm is inside the branch (`pre`) or applied to the sum (`post`).
         dropout: The probability of dropping an embedded, a hidden or an output unit, or an attention weight.
-        stochastic_depth: The probability of skipping the last block's branches; less before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
-        tied: Whether the output layer's weights are those of the embedding.
-        positional: Vectors for the places: `learned`, or `sinusoidal`.
+        stochastic_depth: The probability of skipping the last block's branches; linearly lower for earlier
+            blocks.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
+        tied: Whether the output layer shares the embedding's weights.
+        positional: The position vectors: `learned` or `sinusoidal`.
 
     Reference: Radford et al. (2019), Language models are unsupervised multitask learners.
     """

@@ -28,26 +28,26 @@ _POOLS: dict[tuple[Pool, int], type[nn.Module]] = {
 
 
 class GlobalAverage(nn.Module):
-    """The mean over space of each channel: [B, C, *space] to [B, C]."""
+    """Global average pooling, the mean of each channel over space: [B, C, *space] to [B, C]."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The means."""
         flat_BCS = torch.flatten(x, 2)
         if x.dim() == 3:
             return flat_BCS.mean(-1)
-        # Images lie in memory with their channels last. The gradient of a mean is laid out in the order of
-        # the axes it was taken over, so they are put into that order first: otherwise the layer before
-        # would meet a gradient in another order than its values, which takes it five times as long.
+        # Images are in channels-last memory format. The gradient of a mean is laid out in the order of the
+        # axes it was taken over, so they are put into that order first: otherwise the layer before would
+        # get a gradient in another memory format than its values, which makes it five times as slow.
         return flat_BCS.transpose(1, 2).mean(1)
 
 
 class CNN(nn.Module):
-    """A stack of convolutions, brought to a vector, and a linear layer.
+    """A stack of convolutions, a readout to a vector, and a linear layer.
 
     Args:
-        body: From [B, C, *space] to feature maps.
-        readout: From feature maps to vectors.
-        head: The last, linear layer.
+        body: Maps [B, C, *space] to feature maps.
+        readout: Maps feature maps to vectors.
+        head: The final linear layer.
         input_dropout: Applied to the inputs.
     """
 
@@ -82,28 +82,31 @@ def cnn(
     input_dropout: Rate = 0.0,
     head: Head = "global-average",
 ) -> CNN:
-    """A plain convolutional network: convolutions, with pooling after every few that doubles the channels.
+    """A plain convolutional network: convolutions, with pooling after every few, where the channels double.
 
-    For images, and for signals where `input_size` has one axis. A layer is: convolution, norm, activation,
-    dropout; or convolution, activation, norm, dropout. After each `pool_every` layers, but not after the
-    last, space is halved by pooling and the number of channels doubled. Convolutions keep the size of space,
-    and have a bias only where no norm is. As VGG, but for the norms and the mean over space at the end. The
-    defaults, of 2.6 million multiplications on a 28×28 image, suit Fashion-MNIST and MNIST-1D.
+    For images, or for signals if `input_size` has one axis. A layer is: convolution, norm, activation,
+    dropout; or convolution, activation, norm, dropout. After every `pool_every` layers, but not after the
+    last, pooling halves the spatial size and the number of channels doubles. Convolutions keep the spatial
+    size, and have a bias only if there is no norm. The network is like VGG, except for the norms and the
+    global average pooling. The defaults, with 2.6 million multiplications on a 28×28 image, suit
+    Fashion-MNIST and MNIST-1D.
 
     Args:
         depth: The number of convolutions.
         width: The number of channels before the first pooling.
         kernel_size: The size of the kernels along each axis; odd.
         pool_every: The number of convolutions between two poolings.
-        pool: The pooling: `max` or `average`, over 2 places along each axis.
+        pool: The pooling: `max` or `average`, over 2 positions along each axis.
         activation: The activation.
         norm: The norm in each layer.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
         dropout: The probability of dropping a unit after each layer.
         input_dropout: The probability of dropping an input.
-        head: What the last linear layer sees: each channel's mean (`global-average`), or all (`flatten`).
+        head: The input of the last linear layer: each channel's mean (`global-average`) or all features
+            (`flatten`).
 
-    Reference: Simonyan and Zisserman (2015), Very deep convolutional networks for image recognition.
+    Reference: Simonyan and Zisserman (2015), Very deep convolutional networks for large-scale
+        image recognition.
     """
     space = _checked_space(input_size, depth, pool_every, kernel_size)
     layers: list[nn.Module] = []

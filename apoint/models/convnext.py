@@ -1,4 +1,4 @@
-"""ConvNeXt: a convolutional network in the proportions of a transformer, T to XL, and one for small images.
+"""ConvNeXt: a convolutional network with the proportions of a transformer, T to XL, and one for small images.
 
 Shapes: B batch, C channels, H height, W width.
 """
@@ -24,18 +24,18 @@ from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Spe
 
 Placement = Literal["pre", "post"]
 LAYER_NORM: Spec = {"name": "layer", "eps": 1e-6}
-"""The published norm; its ε is smaller than PyTorch's."""
+"""The published norm; its ε is smaller than PyTorch's default."""
 
 
 class ConvNeXt(nn.Module):
-    """Stem, stages of residual blocks, mean over space, norm, linear layer.
+    """Stem, stages of residual blocks, global average pooling, norm, linear layer.
 
     Args:
-        stem: From images to the first feature maps.
-        stages: The stages, each down-sampling (but the first) and blocks.
-        norm: Applied to the means, before the head reads them.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
+        stem: Maps images to the first feature maps.
+        stages: The stages, each with down-sampling (except the first) and blocks.
+        norm: Applied to the pooled features, before the head.
+        dropout: Applied to the head's input.
+        head: The final linear layer.
     """
 
     family = "convnext"
@@ -59,16 +59,16 @@ class ConvNeXt(nn.Module):
 
 
 class Branch(nn.Module):
-    """γ · W₂ f(W₁ N(D(x))): a depthwise convolution over space, then two linear layers at each place.
+    """γ · W₂ f(W₁ N(D(x))): a depthwise convolution over space, then two linear layers at each position.
 
-    The linear layers want the channels as the last axis. The stem's norm leaves feature maps in memory in
-    this order, and the convolutions keep it, so that the two permutations here move nothing.
+    The linear layers need the channels as the last axis. The stem's norm leaves feature maps in this memory
+    format, and the convolutions keep it, so the two permutations here do not move data.
 
     Args:
         channels: The number of channels, of input and output.
         hidden: The number of channels between the linear layers.
         kernel_size: The side of the depthwise convolution D.
-        norm: N, over the channels of each place; None leaves it out.
+        norm: N, over the channels of each position; None leaves it out.
         activation: f.
         scale: γ; None leaves it out.
     """
@@ -103,7 +103,7 @@ class Branch(nn.Module):
 
 @dataclass(frozen=True)
 class Design:
-    """The settings that all blocks of a network share, and how its parts are made from them."""
+    """The settings that all blocks of a network share; builds the network's parts from them."""
 
     kernel_size: int
     expansion: int
@@ -119,7 +119,7 @@ class Design:
         return norm_of_places(self.norm, channels) if has_norm(self.norm) else None
 
     def stem(self, in_channels: int, channels: int, patch_size: int) -> nn.Sequential:
-        """One linear map of each patch, which is a convolution whose stride is its size, and a norm."""
+        """A linear map of each patch, as a convolution with stride equal to its kernel size, and a norm."""
         return named(
             convolution=nn.Conv2d(in_channels, channels, patch_size, patch_size), norm=self.map_norm(channels)
         )
@@ -147,7 +147,7 @@ class Design:
         )
 
     def stages(self, depths: tuple[int, ...], width: int) -> nn.Sequential:
-        """All stages; each but the first halves space and doubles the channels."""
+        """All stages; each but the first halves the resolution and doubles the channels."""
         number, stages = 0, []
         for stage, depth in enumerate(depths):
             channels, blocks = width * 2**stage, []
@@ -160,9 +160,9 @@ class Design:
 
 
 def norm_of_places(spec: Spec, channels: int) -> nn.Module:
-    """A norm of feature maps [B, C, H, W]; one over features takes the channels of each place.
+    """A norm of feature maps [B, C, H, W]; a norm over features is over the channels of each position.
 
-    A layer norm of images would be over all of an image unless told otherwise; here it is told.
+    By default a layer norm of images is over the whole image; here the default is the channels.
     """
     name, settings = split_spec(spec, "norm")
     if name in ("layer", "rms"):
@@ -189,26 +189,26 @@ def convnext(
     stochastic_depth_mode: Mode = "batch",
     layer_scale: Positive | None = 1e-6,
 ) -> ConvNeXt:
-    """A convolutional network in the proportions of a transformer, in stages that halve space.
+    """A convolutional network with the proportions of a transformer, in stages that halve the resolution.
 
     A block is x + γ·W₂ f(W₁ N(D(x))): D is a depthwise convolution, N the norm over the channels of each
-    place, f the activation; W₁ and W₂ are linear layers, γ the learned factors of layer scale. Between stages
-    stand a norm and a 2×2 convolution of stride 2. As built, weights are the paper's: a normal law with
-    standard deviation 0.02, and biases of zero.
+    position, f the activation; W₁ and W₂ are linear layers, γ the learned factors of layer scale. Between
+    stages there are a norm and a 2×2 convolution of stride 2. As built, weights follow the paper: a normal
+    distribution with standard deviation 0.02, and biases of zero.
 
     Args:
         depths: The number of blocks of each stage.
         width: The number of channels of the first stage; each following stage has twice as many.
-        patch_size: The side of the patches that the stem maps to one place each.
+        patch_size: The side of the patches that the stem maps to one position each.
         kernel_size: The side of the depthwise convolution D, an odd number.
-        expansion: How many times as many channels there are between W₁ and W₂.
+        expansion: The number of channels between W₁ and W₂, as a multiple of the block's channels.
         activation: The activation f.
         norm: The norm N, also after the stem, between stages and before the head.
-        placement: `pre` has N in the branch, as published; `post` on the sum of input and branch.
-        dropout: The probability of dropping a feature that the head reads.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors γ of each branch's channels begin with; null for no factors.
+        placement: `pre` puts N in the branch, as published; `post` applies it to the sum of input and branch.
+        dropout: The probability of dropping a feature of the head's input.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors γ of each branch; null for none.
 
     Reference: Liu et al. (2022), A ConvNet for the 2020s.
     """
@@ -238,7 +238,7 @@ def convnext(
 
 
 def check_kernel(name: str, kernel_size: int) -> None:
-    """Refuse a kernel that has no middle."""
+    """Raise if the kernel has no centre."""
     if kernel_size % 2 == 0:
         raise UsageError(
             f"model {name!r}: kernel_size must be odd, so that there is a middle and the size of space is "
@@ -247,7 +247,7 @@ def check_kernel(name: str, kernel_size: int) -> None:
 
 
 def check_reach(name: str, input_size: Size, divisor: int) -> None:
-    """Refuse images that would shrink to nothing before the last stage."""
+    """Raise if images would shrink to nothing before the last stage."""
     if min(space_of(input_size)) < divisor:
         raise UsageError(
             f"model {name!r}: stem and stages divide space by {divisor}, which leaves nothing of an "
@@ -256,7 +256,7 @@ def check_reach(name: str, input_size: Size, divisor: int) -> None:
 
 
 def draw_normal(model: nn.Module) -> None:
-    """Draw weights as published: standard deviation 0.02, cut off at ±2, which is never reached; biases 0."""
+    """Initialise as published: standard deviation 0.02, truncated at ±2, which is never reached; biases 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.trunc_normal_(module.weight, std=0.02)

@@ -1,7 +1,7 @@
-"""Counts of any model: parameters, multiply-adds and the memory of activations, whole and part by part.
+"""Counts for any model: parameters, multiply-adds and activation memory, in total and per part.
 
-Nothing is computed: a model on the meta device has shapes and no values, so that the largest is counted in a
-moment. `PUBLISHED` holds what others report of the same networks.
+On the meta device nothing is computed: a model there has shapes and no values, so even the largest is counted
+in a moment. `PUBLISHED` holds the figures that others report for the same networks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from torch.utils.flop_counter import flop_registry
 from apoint.errors import UsageError
 from apoint.models.shapes import Size, space_of, written
 
-# PyTorch's own table of operations has no entry for the processor's attention, and would count it as nothing.
+# PyTorch's FLOP table has no entry for attention on CPU, and would count it as zero.
 _FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 OPENED = ("stages", "blocks")
-"""Children of a model that are shown by their own children."""
+"""Children of a model that are listed by their own children."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a model, or the whole, and what it costs for one example.
+    """A part of a model, or the whole model, and its cost for one example.
 
     Attributes:
         name: The part's name in the model; empty for the whole.
         parameters: The number of its parameters.
-        multiply_adds: Multiplications of matrix products and convolutions, each with its addition. What goes
-            element by element, norms and activations, is not counted, as is the custom.
-        activation_bytes: What is kept of a forward pass for the gradient: beside weights, and without the
-            masks of dropout.
-        output: The shape of what it hands on, without the batch.
+        multiply_adds: Multiplications of matrix products and convolutions, each with its addition.
+            Element-wise operations, norms and activations, are not counted, as is customary.
+        activation_bytes: The bytes that a forward pass keeps for the gradient, without weights and dropout
+            masks.
+        output: The shape of its output, without the batch.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Counts:
 
     Attributes:
         whole: The model.
-        parts: Its parts in the order of the model; their numbers add up to the whole's.
+        parts: Its parts in the order of the model; their counts add up to those of the whole.
     """
 
     whole: Part
@@ -69,15 +69,15 @@ class Counts:
 
 
 def count(model: nn.Module, input_shape: Sequence[int], dtype: torch.dtype | None = None) -> Counts:
-    """Count a model for one example; its weights may be on the meta device, and are left as they are.
+    """Count a model for one example; its weights may be on the meta device and are not changed.
 
-    Parts are the model's children, and the children of those named `stages` or `blocks`. What belongs to
-    none of them, such as a class token, is in a part named `rest`.
+    Parts are the model's children, and the children of those named `stages` or `blocks`. Anything outside
+    them, such as a class token, is in a part named `rest`.
 
     Args:
-        model: Any module that takes one tensor. It is counted in evaluation, and left in its mode.
+        model: Any module that takes one tensor. It is counted in eval mode; its own mode is restored.
         input_shape: The shape of an example without the batch, such as (3, 224, 224).
-        dtype: The type of the inputs, `torch.int64` for tokens; by default that of the weights.
+        dtype: The dtype of the inputs, `torch.int64` for tokens; by default that of the weights.
 
     Example:
         >>> count(nn.Conv2d(3, 8, 5), (3, 28, 28)).whole.multiply_adds == 8 * 24 * 24 * 3 * 25
@@ -95,7 +95,7 @@ def count(model: nn.Module, input_shape: Sequence[int], dtype: torch.dtype | Non
 
 
 def parts_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The parts that a model is shown by: its children, and the children of `stages` and `blocks`."""
+    """The parts that a model is listed by: its children, and the children of `stages` and `blocks`."""
     parts: dict[str, nn.Module] = {}
     for name, child in model.named_children():
         if name in OPENED and next(child.children(), None) is not None:
@@ -106,7 +106,7 @@ def parts_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def example(model: nn.Module, input_shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
-    """A batch of one example on the model's device, of the type of its weights unless another is given."""
+    """A batch of one example on the model's device, with the dtype of its weights unless one is given."""
     weight = next(model.parameters(), torch.empty(0, device="meta"))
     return torch.zeros(1, *input_shape, dtype=dtype or weight.dtype, device=weight.device)
 
@@ -139,7 +139,7 @@ def _spent(
 
 
 def _parameters_of(model: nn.Module, parts: dict[str, nn.Module]) -> dict[str, int]:
-    """The parameters of each part, and in `rest` of none; what two parts share is counted in the first."""
+    """The parameters of each part, the others under `rest`; shared ones are counted in the first part."""
     seen: set[int] = set()
     counts = {}
     for name, part in (*parts.items(), ("rest", model)):
@@ -151,7 +151,7 @@ def _parameters_of(model: nn.Module, parts: dict[str, nn.Module]) -> dict[str, i
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation, and every module in its own mode afterwards."""
+    """Put the model in eval mode, and restore the mode of every module afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -162,18 +162,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts multiply-adds, and the bytes that automatic differentiation keeps beside the model's weights."""
+    """Counts multiply-adds, and the bytes that autograd keeps in addition to the model's weights."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.multiply_adds = self.kept_bytes = 0
         own = (*model.parameters(), *model.buffers())
         self._seen = {tensor.untyped_storage()._cdata for tensor in own}
-        self._alive: list[Tensor] = []  # or a storage's address could come again
+        self._alive: list[Tensor] = []  # otherwise a storage's address could be reused
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Counts what is done inside it, with gradients wanted."""
+        """Count the operations inside this context, with gradients enabled."""
         with (
             torch.enable_grad(),
             _FusedAttention(),
@@ -202,7 +202,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _FusedAttention(TorchFunctionMode):
-    """On the meta device, attention as the fused kernel, which keeps no matrix of weights."""
+    """On the meta device, run attention as the fused kernel, which keeps no matrix of weights."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -214,14 +214,14 @@ class _FusedAttention(TorchFunctionMode):
 
 
 class PatchCount(NamedTuple):
-    """How many patches an image has, and how many values each of them."""
+    """The number of patches of an image, and the number of values in each."""
 
     patches: int
     values: int
 
 
 def patch_count(input_size: Size, patch_size: int, channels: int = 3) -> PatchCount:
-    """N = HW/P² patches of P²·C values each, which hold the image's H·W·C values once.
+    """N = HW/P² patches of P²·C values each; together they hold the image's H·W·C values once.
 
     Args:
         input_size: The image's size (H, W), or one number for a square.
@@ -248,7 +248,7 @@ def patch_count(input_size: Size, patch_size: int, channels: int = 3) -> PatchCo
 
 
 def patch_size_of(model: nn.Module) -> int | None:
-    """The side of the patches that a model cuts its input into, if its first layer does so."""
+    """The side of the patches that a model cuts its input into, if its first layer does this."""
     side = getattr(model, "patch_size", None)
     if isinstance(side, int):
         return side
@@ -262,11 +262,11 @@ def patch_size_of(model: nn.Module) -> int | None:
 
 @dataclass(frozen=True)
 class Published:
-    """What others report of a network, with 1000 classes and three channels.
+    """Published figures for a network, with 1000 classes and three channels.
 
     Attributes:
         parameters: In millions.
-        multiply_adds: In thousands of millions, at `input_size`; None where nobody says.
+        multiply_adds: In billions, at `input_size`; None if not reported.
         source: Who reports the multiply-adds and, if the course does not, the parameters.
         course: The parameters in millions in the course's table; None if the network is not in it.
         input_size: The side of the image.
@@ -305,4 +305,4 @@ def _published() -> dict[str, Published]:
 
 
 PUBLISHED = _published()
-"""Published figures by the names of our models. The course counts ViT at 384 pixels, with 0.1 % more."""
+"""Published figures by our model names. The course counts ViT at 384 pixels, which gives 0.1 % more."""

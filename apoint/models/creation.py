@@ -16,12 +16,12 @@ from apoint.registry import Ingredient, registry
 def create(name: str, **arguments: Any) -> nn.Module:
     """Build a registered model, with its arguments checked.
 
-    The weights are those of PyTorch's constructors, drawn from torch's default generator; see
+    The weights are as the family's constructor draws them, from torch's default generator; see
     `apoint.nn.initialisation.initialise` for others.
 
     Args:
-        name: The model, as `apoint list model` shows it; underscores are read as hyphens, and names of timm
-            and torchvision are understood, with the size of images and of windows that they tell.
+        name: The model, as `apoint list model` shows it. Underscores are read as hyphens. Names from timm and
+            torchvision are accepted, with the image and window sizes that they contain.
         **arguments: Facts about the data (`num_classes`, `in_channels`, `input_size`, `in_features`,
             `vocab_size`, `context`; see `apoint.models.shapes`) and the model's settings. `input_size` is one
             number for a square image, (height, width), or (length,) for a signal.
@@ -46,7 +46,7 @@ def create(name: str, **arguments: Any) -> nn.Module:
 
 
 def our_name(name: str) -> tuple[str, dict[str, Any]]:
-    """Our name of a model, and what another library's name of it says besides."""
+    """Our name for a model, and the facts and settings that another library's name for it implies."""
     known = registry("model")
     for candidate in (name, name.replace("_", "-")):
         if candidate in known:

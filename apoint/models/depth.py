@@ -1,15 +1,15 @@
-"""How deep in a model each parameter lies, for learning rates that fall towards the input.
+"""The depth of each parameter in a model, for learning rates that decay towards the input.
 
-A layer is what one can take out of a model as a step of its depth: a residual block (a transformer's block
-is one, although it has two residual branches), or, in a model without residual blocks, a layer with weights.
+A layer is one step of a model's depth: a residual block (a transformer's block is one, although it has two
+residual branches) or, in a model without residual blocks, a layer with weights.
 
     0              what comes before the first block: stem, embeddings, class token, positions
-    1 … L          the blocks; what stands between two of them goes with the one that follows
+    1 … L          the blocks; layers between two blocks belong to the one that follows
     L              also what comes after the last block, such as a last norm
     N = L + 1      the head
 
-The last norm goes with the last block, as in timm, and not with the head: it is trained with the blocks,
-while the head is new when a model is fine-tuned.
+The last norm belongs to the last block, as in timm, and not to the head: it is trained with the blocks, while
+the head is new when a model is fine-tuned.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from apoint.nn.residual import Residual
 
 
 def layer_numbers(model: nn.Module) -> dict[str, int]:
-    """The number of the layer to which each parameter of a model belongs, by the parameter's name.
+    """The layer number of each parameter of a model, by parameter name.
 
-    Blocks are the modules of class `Residual` and those that hold a `StochasticDepth` themselves, in the
-    order in which the model registers them; neighbours with one `depth_share` are one block. In a model
-    without blocks, layers are the modules that hold a parameter of two or more dimensions, numbered from 0,
-    and what follows one belongs to it. The head is the part named `head`, or else the last layer with
-    weights. A parameter that is used in several places belongs to the first.
+    Blocks are the modules of class `Residual` and those that have a `StochasticDepth` as a direct child, in
+    the order in which the model registers them; neighbours with the same `depth_share` are one block. In a
+    model without blocks, layers are the modules that hold a parameter of two or more dimensions, numbered
+    from 0, and the modules that follow one belong to it. The head is the part named `head`, or else the last
+    layer with weights. A parameter that is used in several places belongs to the first.
 
     Args:
         model: Any module.
@@ -39,13 +39,13 @@ def layer_numbers(model: nn.Module) -> dict[str, int]:
 
 
 def layer_rates(model: nn.Module, layer_decay: float) -> dict[str, float]:
-    """What multiplies the learning rate of each parameter: layer_decay^(N − n) in layer n, 1 in the head N.
+    """The learning rate factor of each parameter: layer_decay^(N − n) in layer n, 1 in the head N.
 
-    With PyTorch's optimizers, give each parameter a group whose `lr` is the rate times this factor.
+    With PyTorch's optimizers, give each parameter a group whose `lr` is the learning rate times this factor.
 
     Args:
         model: Any module.
-        layer_decay: The factor from one layer to the layer before it, above 0 and at most 1.
+        layer_decay: The factor between a layer and the layer before it, greater than 0 and at most 1.
     """
     if not 0 < layer_decay <= 1:
         raise UsageError(f"layer_decay must be greater than 0 and at most 1, got {layer_decay!r}")
@@ -56,7 +56,7 @@ def layer_rates(model: nn.Module, layer_decay: float) -> dict[str, float]:
 def _numbered(model: nn.Module) -> tuple[dict[str, int], int]:
     """The number of each parameter's layer, and the head's number N.
 
-    A head whose weights are tied to the first layer has a number too, although no parameter bears it.
+    A head whose weights are tied to the first layer also has a number, although no parameter has it.
     """
     head = _head(model)
     blocks = _blocks(model, head)
@@ -98,7 +98,7 @@ def _blocks(model: nn.Module, head: str) -> dict[str, int]:
 
 
 def _by_blocks(model: nn.Module, blocks: Mapping[str, int], head: str) -> tuple[dict[str, int], int]:
-    """Numbers of parameters around and in blocks, in the order in which they are registered; and N."""
+    """Layer numbers of the parameters in and around blocks, in registration order; and N."""
     last, found = max(blocks.values()), 0
     numbers: dict[str, int] = {}
     pending: list[str] = []
@@ -116,7 +116,7 @@ def _by_blocks(model: nn.Module, blocks: Mapping[str, int], head: str) -> tuple[
 
 
 def _by_weights(model: nn.Module, head: str) -> tuple[dict[str, int], int]:
-    """Numbers by the order of layers with weights, what holds none with the layer before it; and N."""
+    """Layer numbers in the order of layers with weights, other modules with the layer before; and N."""
     numbers: dict[str, int] = {}
     current = -1
     for path, module in model.named_modules(remove_duplicate=False):

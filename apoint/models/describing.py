@@ -28,9 +28,9 @@ from apoint.models.shapes import KINDS_OF_FACT, space_of
 from apoint.registry import Ingredient, registry
 
 USUAL = {"in_channels": 3, "input_size": 32, "num_classes": 10, "vocab_size": 65, "context": 128}
-"""Facts about data for models that have no defaults of their own."""
+"""Facts about data for models without their own defaults."""
 MOST_PIXELS = 2048**2
-"""Receptive fields of larger images are left out: they would take memory, and say nothing new."""
+"""Receptive fields of larger images are left out: they would take memory and add no information."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Description:
     """A model in numbers.
 
     Attributes:
-        name: Our name of it.
-        summary: What it is, in a line.
+        name: Our name for it.
+        summary: What it is, in one line.
         facts: What it was built for: channels, size, classes; or vocabulary and context.
         input_shape: The shape of an example.
         counts: Parameters, multiply-adds and memory, whole and by part.
         fields: The receptive fields of its parts, and under "" of the whole; empty for tokens.
         patch_size: The side of the patches that it cuts an image into, if it does.
-        published: What others report of it.
+        published: Figures that others report for it.
         note: Why something is missing.
     """
 
@@ -61,13 +61,13 @@ class Description:
 
     @property
     def patches(self) -> PatchCount | None:
-        """How many patches there are, and of how many values."""
+        """The number of patches, and the number of values in each."""
         if self.patch_size is None or any(length % self.patch_size for length in self.input_shape[1:]):
             return None
         return patch_count(self.input_shape[1:], self.patch_size, self.input_shape[0])
 
     def to_plain(self) -> dict[str, Any]:
-        """Values that JSON can hold; a field of all pixels is "all"."""
+        """Values for JSON; a receptive field of all pixels is "all"."""
         published = self.published
         return {
             "model": self.name,
@@ -100,12 +100,12 @@ class Description:
 
 
 def describe(name: str, **arguments: Any) -> Description:
-    """A registered model in numbers; built on the meta device, so that it takes no memory.
+    """Describe a registered model in numbers; it is built on the meta device, so it takes no memory.
 
     Args:
         name: The model, under our name or that of another library.
-        **arguments: Facts about the data and settings, as for `create`; facts that are not given are the
-            model's defaults, or a small image's.
+        **arguments: Facts about the data and settings, as for `create`; facts that are not given take the
+            model's defaults, or those of a small image.
 
     Example:
         >>> describe("convnext_tiny").counts.whole.parameters
@@ -140,7 +140,7 @@ def _facts(entry: Ingredient, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _example(entry: Ingredient, facts: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
-    """The shape of an example, and its type."""
+    """The shape of an example, and its dtype."""
     if "vocab_size" in facts:
         return (facts["context"],), torch.int64
     if "in_features" in facts:
@@ -151,7 +151,7 @@ def _example(entry: Ingredient, facts: dict[str, Any]) -> tuple[tuple[int, ...],
 def _fields(
     model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype
 ) -> tuple[dict[str, tuple[Field, ...]], str]:
-    """Receptive fields, or why there are none."""
+    """Receptive fields, or the reason why there are none."""
     if dtype == torch.int64 or len(shape) < 2:
         return {}, ""
     if math.prod(shape[1:]) > MOST_PIXELS:
@@ -176,7 +176,7 @@ def _table(described: Description) -> list[str]:
 
 
 def _set(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Words to the left, numbers to the right."""
+    """Align words to the left, numbers to the right."""
     last = len(row) - 1
     return [
         f"{cell:<{width}}" if place in (0, last) else f"{cell:>{width}}"
@@ -199,7 +199,7 @@ def _row(described: Description, part: Part, name: str) -> list[str]:
 
 
 def _notes(described: Description) -> list[str]:
-    """Patches, and what the course and others say."""
+    """Patches, and the figures of the course and of others."""
     lines = []
     if described.patches:
         side, (number, values) = described.patch_size, described.patches

@@ -1,4 +1,4 @@
-"""GoogLeNet (Inception v1): blocks that look at several scales at once, and auxiliary heads.
+"""GoogLeNet (Inception v1): blocks that work at several scales at once, and auxiliary heads.
 
 Shapes: B batch, C channels or classes, H height, W width.
 """
@@ -44,13 +44,13 @@ _MOST = tuple(len(blocks) for blocks in BLOCKS)
 
 
 class Inception(nn.Module):
-    """Four branches on the same feature maps, side by side in the result.
+    """Four branches on the same feature maps, concatenated along the channels.
 
     Args:
         direct: The branch of one 1×1 convolution.
-        medium: A 1×1 convolution that makes channels fewer, and one of 3×3.
-        large: A 1×1 convolution that makes channels fewer, and one of 5×5 (3×3 in torchvision's weights).
-        pooled: The largest of 3×3 neighbours, and a 1×1 convolution.
+        medium: A 1×1 convolution that reduces the channels, and a 3×3 one.
+        large: A 1×1 convolution that reduces the channels, and a 5×5 one (3×3 in torchvision's weights).
+        pooled: 3×3 max pooling, and a 1×1 convolution.
     """
 
     def __init__(self, direct: nn.Module, medium: nn.Module, large: nn.Module, pooled: nn.Module) -> None:
@@ -68,11 +68,11 @@ class Inception(nn.Module):
 
 
 class GoogLeNet(InceptionNet):
-    """Stem, stages of inception blocks, mean over space, linear layer; with two auxiliary heads if wanted.
+    """Stem, stages of inception blocks, global average pooling, linear layer; optionally two auxiliary heads.
 
-    The stages are three sequences of blocks, of which the first two end with a pooling. What auxiliary heads
-    do in training is said in `InceptionNet`; with the paper's two of weight w = 0.3, the sum of the weights
-    by which the loss is divided is 1.6.
+    The stages are three sequences of blocks; the first two end with pooling. For what auxiliary heads do in
+    training, see `InceptionNet`; with the paper's two of weight w = 0.3, the sum of the weights by which the
+    loss is divided is 1.6.
     """
 
     family = "googlenet"
@@ -80,18 +80,18 @@ class GoogLeNet(InceptionNet):
 
 @dataclass(frozen=True)
 class Design(Scaled):
-    """The settings that all parts of a network share, and how the parts are made from them."""
+    """The settings that all parts of a network share; builds the parts from them."""
 
     variant: Variant
 
     def layer(self, before: int, after: int, size: int, stride: int = 1) -> nn.Sequential:
-        """A convolution that keeps the size of space but for its stride, with norm and activation."""
+        """A convolution that keeps the spatial size except for its stride, with norm and activation."""
         bias = not has_norm(self.norm)
         convolution = nn.Conv2d(before, after, size, stride, padding=size // 2, bias=bias)
         return named(convolution=convolution, **self.after(after))
 
     def inception(self, before: int, widths: Widths) -> Inception:
-        """A block on so many channels."""
+        """A block with this many input channels."""
         direct, medium_inside, medium, large_inside, large, pooled = map(self.wide, widths)
         size = 5 if self.variant == "paper" else 3
         return Inception(
@@ -118,7 +118,7 @@ class Design(Scaled):
         ), after
 
     def stages(self, before: int, depths: Sequence[int]) -> tuple[nn.Sequential, list[list[int]]]:
-        """The stages, and how many channels each block gives."""
+        """The stages, and the number of output channels of each block."""
         made, channels = [], []
         for stage, depth in enumerate(depths):
             parts: OrderedDict[str, nn.Module] = OrderedDict()
@@ -128,13 +128,13 @@ class Design(Scaled):
                 before = sum(self.wide(widths[place]) for place in (0, 2, 4, 5))
                 channels[-1].append(before)
             if stage < 2:
-                # Public weights belong to a network whose last pooling takes 2×2 places.
+                # Public weights belong to a network whose last pooling is over 2×2 positions.
                 parts["pool"] = _pool(2 if stage == 1 and self.variant == "torchvision" else 3)
             made.append(nn.Sequential(parts))
         return nn.Sequential(*made), channels
 
     def auxiliary(self, before: int, num_classes: int, rate: float) -> nn.Sequential:
-        """A head inside the network: means over space to 4×4, a 1×1 convolution, two linear layers."""
+        """A head inside the network: average pooling to 4×4, a 1×1 convolution, two linear layers."""
         inner, hidden = self.wide(128), self.wide(1024)
         return named(
             pool=nn.AdaptiveAvgPool2d(4),
@@ -148,7 +148,7 @@ class Design(Scaled):
 
 
 def _pool(size: int) -> nn.MaxPool2d:
-    """The largest of size × size places every 2 places; what is over at the edge counts as well."""
+    """Max pooling over size × size positions with stride 2; a partial window at the edge counts too."""
     return nn.MaxPool2d(size, 2, ceil_mode=True)
 
 
@@ -173,31 +173,32 @@ def googlenet(
     """GoogLeNet: blocks of convolutions of several sizes side by side, in three stages.
 
     A block has four branches on the same input: a 1×1 convolution; a 3×3 and a 5×5 one, each after a 1×1
-    convolution that makes channels fewer; and a pooling of 3×3 with a 1×1 convolution after it. The result
-    has the channels of all four. Each convolution is followed by norm and activation, and has a bias only
-    where no norm is. In `torchvision`'s variant, the one of public weights, the convolution of 5×5 is one of
-    3×3, and the last pooling takes 2×2 places instead of 3×3; in the `paper`'s, with norm `none`, local
-    response norms stand around the stem's later convolutions, with AlexNet's constants, since the paper does
-    not give any. As built, weights are normal with standard deviation 0.01, cut off at ±2, as public code has
-    them; without a norm they would vanish over 22 layers, so they are drawn as in Caffe's version then:
-    uniform with variance 1/fan-in, and biases 0.2 but for the heads.
+    convolution that reduces the channels; and 3×3 pooling followed by a 1×1 convolution. The result has the
+    channels of all four. Each convolution is followed by norm and activation, and has a bias only if there is
+    no norm. In the `torchvision` variant, that of the public weights, the 5×5 convolution is 3×3 instead, and
+    the last pooling is over 2×2 positions instead of 3×3. In the `paper` variant with norm `none`, local
+    response norms surround the stem's later convolutions, with AlexNet's constants, since the paper gives
+    none. As built, weights are normal with standard deviation 0.01, truncated at ±2, as in public code.
+    Without a norm, signals would vanish over 22 layers, so weights are then drawn as in Caffe's version:
+    uniform with variance 1/fan-in, and biases 0.2 except in the heads.
 
-    With auxiliary heads, a row of the output in training is that of one of the heads, drawn for each example;
-    the expected loss is the paper's weighted sum, divided by the sum of the weights, whatever the loss. See
-    `InceptionNet` for why, and for `all_logits`, which gives the logits of all heads to a loop of one's own.
+    With auxiliary heads, each row of the output in training comes from one of the heads, drawn for each
+    example; for any loss, the expected loss is the paper's weighted sum divided by the sum of the weights.
+    See `InceptionNet` for the reason, and for `all_logits`, which returns the logits of all heads for a
+    custom training loop.
 
     Args:
-        variant: `torchvision`, as public weights have it, or the `paper`'s.
+        variant: `torchvision`, as in public weights, or `paper`.
         depths: The number of blocks of each stage, at most 2, 5 and 2: the first of the published ones.
-        width: The number of channels after the first convolution; all others are in proportion to it.
-        stem: `large` divides space by eight; `small`, a 3×3 convolution and a pooling, halves it, for images
-            of a few dozen pixels.
+        width: The number of channels after the first convolution; all others scale with it.
+        stem: `large` downsamples by eight; `small`, a 3×3 convolution and pooling, by two, for images of a
+            few dozen pixels.
         activation: The activation.
         norm: The norm of each convolution; none in the paper.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
-        dropout: The probability of dropping a feature that the head reads.
-        auxiliary: Whether there are two more heads in training, after the first block of the second stage
-            and its last but one.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
+        dropout: The probability of dropping a feature of the head's input.
+        auxiliary: Whether there are two more heads in training, after the first and after the last but one
+            block of the second stage.
         auxiliary_weight: The weight w of the loss of each auxiliary head; that of the main one is 1.
         auxiliary_dropout: The probability of dropping a hidden unit of an auxiliary head.
 
@@ -218,7 +219,7 @@ def googlenet(
 
 
 def _left(length: int, stem: Stem, variant: Variant) -> int:
-    """What convolutions and poolings leave of a length; nothing if a pooling finds less than two places."""
+    """The length after convolutions and poolings; 0 if a pooling gets fewer than two positions."""
     if stem == "large":
         length = (length + 1) // 2
     for size in (3,) * (3 if stem == "large" else 2) + (3 if variant == "paper" else 2,):

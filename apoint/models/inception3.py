@@ -1,4 +1,4 @@
-"""Inception v3: blocks of branches whose large filters are taken apart into small and narrow ones.
+"""Inception v3: blocks of branches whose large filters are factorised into small and narrow ones.
 
 Shapes: B batch, C channels, H height, W width.
 """
@@ -23,7 +23,7 @@ from apoint.registry import register
 from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate
 
 Step = tuple[int, tuple[int, int]]
-"""A convolution: the channels it gives, and the height and width of its filters."""
+"""A convolution: its output channels, and the height and width of its filters."""
 
 POOLED = (32, 64, 64)
 """Channels of the pooled branch of each block of the first stage."""
@@ -34,10 +34,10 @@ _ONE, _THREE, _FIVE, _ACROSS, _DOWN = (1, 1), (3, 3), (5, 5), (1, 7), (7, 1)
 
 
 class InceptionV3(InceptionNet):
-    """Stem, three stages of blocks, mean over space, linear layer; with one auxiliary head if wanted.
+    """Stem, three stages of blocks, global average pooling, linear layer; optionally one auxiliary head.
 
-    The second and the third stage begin with a block that halves space. The auxiliary head stands after the
-    second stage; what it does in training is said in `InceptionNet`. With the usual weight w = 0.4, the sum
+    The second and third stages begin with a block that halves the resolution. The auxiliary head comes after
+    the second stage; for what it does in training, see `InceptionNet`. With the usual weight w = 0.4, the sum
     of the weights by which the loss is divided is 1.4.
     """
 
@@ -45,7 +45,7 @@ class InceptionV3(InceptionNet):
 
 
 class Branches(nn.Module):
-    """Branches on the same feature maps, side by side in the result.
+    """Branches on the same feature maps, concatenated along the channels.
 
     Args:
         branches: The branches by name, in the order of their channels.
@@ -63,12 +63,12 @@ class Branches(nn.Module):
 
 @dataclass(frozen=True)
 class Design(Scaled):
-    """The settings that all parts of a network share, and how the parts are made from them."""
+    """The settings that all parts of a network share; builds the parts from them."""
 
     def layer(self, before: int, step: Step, stride: int = 1, *, padded: bool | None = None) -> nn.Sequential:
-        """A convolution with norm and activation; it is padded to keep the size of space if its stride is 1.
+        """A convolution with norm and activation; with stride 1 it is padded to keep the spatial size.
 
-        `before` is in this network's width, the step's channels are the published ones.
+        `before` is scaled to this network's width; the step's channels are the published ones.
         """
         after, size = self.wide(step[0]), step[1]
         is_padded = stride == 1 if padded is None else padded
@@ -79,7 +79,7 @@ class Design(Scaled):
         )
 
     def chain(self, before: int, *steps: Step, stride: int = 1, ends: Sequence[Step] = ()) -> nn.Sequential:
-        """Convolutions one after another, the last with a stride; or, after them, two side by side."""
+        """A chain of convolutions, the last with a stride; or followed by two side by side."""
         parts: dict[str, nn.Module] = {}
         for number, step in enumerate(steps, 1):
             parts[f"layer{number}"] = self.layer(before, step, stride if number == len(steps) else 1)
@@ -90,11 +90,11 @@ class Design(Scaled):
         return named(**parts)
 
     def pooled(self, before: int, channels: int) -> nn.Sequential:
-        """Means of 3×3 places, zeros outside of the image counted, and a 1×1 convolution."""
+        """3×3 average pooling, counting the zeros outside the image, and a 1×1 convolution."""
         return named(pool=nn.AvgPool2d(3, 1, padding=1), project=self.layer(before, (channels, _ONE)))
 
     def stem(self, in_channels: int) -> tuple[nn.Sequential, int]:
-        """Five convolutions and two poolings: from 299×299 places to 35×35."""
+        """Five convolutions and two poolings: from 299×299 positions to 35×35."""
         narrow, wide, wider = self.wide(32), self.wide(64), self.wide(80)
         return named(
             layer1=self.layer(in_channels, (32, _THREE), 2),
@@ -107,7 +107,7 @@ class Design(Scaled):
         ), self.wide(192)
 
     def first_stage(self, before: int, depth: int) -> tuple[nn.Sequential, int]:
-        """Blocks on 35×35 places: filters of 5×5, and of 3×3 twice."""
+        """Blocks on 35×35 positions: 5×5 filters, and two 3×3 in a row."""
         parts: dict[str, nn.Module] = {}
         for number, pooled in enumerate(POOLED[:depth]):
             parts[str(number)] = Branches(
@@ -120,7 +120,7 @@ class Design(Scaled):
         return named(**parts), before
 
     def second_stage(self, before: int, depth: int) -> tuple[nn.Sequential, int]:
-        """A block that halves space, and blocks on 17×17 places whose filters are rows and columns of 7."""
+        """A halving block, and blocks on 17×17 positions whose filters are rows and columns of 7."""
         parts: dict[str, nn.Module] = {
             "reduce": Branches(
                 short=self.layer(before, (384, _THREE), 2),
@@ -141,7 +141,7 @@ class Design(Scaled):
         return named(**parts), before
 
     def third_stage(self, before: int, depth: int) -> tuple[nn.Sequential, int]:
-        """A block that halves space, and blocks on 8×8 places that end in rows and columns side by side."""
+        """A halving block, and blocks on 8×8 positions that end in rows and columns side by side."""
         across, down = (192, _ACROSS), (192, _DOWN)
         parts: dict[str, nn.Module] = {
             "reduce": Branches(
@@ -163,9 +163,9 @@ class Design(Scaled):
         return named(**parts), before
 
     def auxiliary(self, before: int, num_classes: int, places: int) -> nn.Sequential:
-        """A head inside the network, on feature maps of at least so many places in each direction.
+        """A head inside the network, on feature maps with at least `places` positions in each direction.
 
-        Of less than 17 places the published pooling would leave less than the 5×5 of the filters after it.
+        With fewer than 17 positions, the published pooling would leave less than the next 5×5 filters need.
         """
         return named(
             pool=nn.AvgPool2d(5, 3) if places >= 17 else nn.AdaptiveAvgPool2d(5),
@@ -191,33 +191,34 @@ def inception_v3(
     auxiliary: bool = False,
     auxiliary_weight: Positive = 0.4,
 ) -> InceptionV3:
-    """Inception v3: blocks of branches whose large filters are taken apart into small and narrow ones.
+    """Inception v3: blocks of branches whose large filters are factorised into small and narrow ones.
 
     A block has four branches on the same input: a 1×1 convolution, a short and a long chain of convolutions,
-    and means over 3×3 places with a 1×1 convolution after them. In the first stage the chains have filters of
-    5×5 or twice 3×3; in the second, 7×7 is taken apart into 1×7 and 7×1; in the third, chains end in 1×3 and
-    3×1 side by side. The second and the third stage begin with a block that halves space by strides and a
-    pooling. Each convolution is followed by norm and activation, and has a bias only where no norm is. Images
-    need at least 75×75 pixels; there is no `-micro` member, a small network of this kind is
+    and 3×3 average pooling followed by a 1×1 convolution. In the first stage the chains have one 5×5 or two
+    3×3 filters; in the second, 7×7 is factorised into 1×7 and 7×1; in the third, chains end in 1×3 and 3×1
+    side by side. The second and third stages begin with a block that halves the resolution by strides and
+    pooling. Each convolution is followed by norm and activation, and has a bias only if there is no norm.
+    Images need at least 75×75 pixels. There is no `-micro` member; a small network of this kind is
     `googlenet-micro`.
 
     As built, weights are normal with standard deviation 0.1, in the auxiliary head's 5×5 convolution 0.01 and
-    in its linear layer 0.001, cut off at ±2. Without a norm they would grow from layer to layer, so the
-    weights of convolutions are drawn by He's normal law over fan-in then, with biases of 0.
+    in its linear layer 0.001, truncated at ±2. Without a norm, signals would grow from layer to layer, so
+    convolutions then have He normal initialisation over fan-in, with biases of 0.
 
-    With the auxiliary head, a row of the output in training is that of one of the two heads, drawn for each
-    example; the expected loss is the weighted sum of both, divided by the sum of the weights, whatever the
-    loss. See `InceptionNet` for why, and for `all_logits`, which gives the logits of both heads to a loop of
-    one's own. For images of less than 299 pixels, its first pooling brings any size to 5×5 places.
+    With the auxiliary head, each row of the output in training comes from one of the two heads, drawn for
+    each example; for any loss, the expected loss is the weighted sum of both divided by the sum of the
+    weights. See `InceptionNet` for the reason, and for `all_logits`, which returns the logits of both heads
+    for a custom training loop. For images of less than 299 pixels, the auxiliary head's first pooling brings
+    any size to 5×5 positions.
 
     Args:
-        depths: The number of blocks of each stage, beside those that halve space, at most 3, 4 and 2: the
-            first of the published ones.
-        width: The number of channels after the first convolution; all others are in proportion to it.
+        depths: The number of blocks of each stage, not counting those that halve the resolution, at most 3, 4
+            and 2; these are the first of the published blocks.
+        width: The number of channels after the first convolution; all others scale with it.
         activation: The activation.
         norm: The norm of each convolution.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
-        dropout: The probability of dropping a feature that the head reads.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
+        dropout: The probability of dropping a feature of the head's input.
         auxiliary: Whether there is one more head in training, after the second stage.
         auxiliary_weight: The weight w of the loss of the auxiliary head; that of the main one is 1.
 
@@ -243,12 +244,12 @@ def inception_v3(
 
 
 def _halved(length: int) -> int:
-    """What 3 places every 2 places, without padding, leave of a length."""
+    """The length after windows of 3 with stride 2, without padding."""
     return (length - 3) // 2 + 1
 
 
 def _places(length: int) -> int:
-    """What stem, first and second stage leave of a length: 17 of 299."""
+    """The length after the stem and the first and second stages: 17 for 299."""
     stem = _halved(_halved(_halved(length) - 2) - 2)
     return _halved(stem)
 

@@ -1,4 +1,4 @@
-"""What GoogLeNet and Inception v3 share: heads inside the network, and channels in proportion to a width.
+"""Code shared by GoogLeNet and Inception v3: heads inside the network, and channels scaled to a width.
 
 Shapes: B batch, C channels or classes, H height, W width.
 """
@@ -17,26 +17,26 @@ from apoint.nn.dropout import Dropout
 
 
 class InceptionNet(nn.Module):
-    """Stem, three stages, mean over space, linear layer; with auxiliary heads if wanted.
+    """Stem, three stages, global average pooling, linear layer; optionally with auxiliary heads.
 
-    The papers add to the loss of the logits, in training, those of n auxiliary heads inside the network, each
+    In training, the papers add to the main loss the losses of n auxiliary heads inside the network, each
     times a weight w. A loss that is a function of one tensor of logits and one of targets cannot be such a
     sum. So with auxiliary heads, *in training* the row of each example is the logits of one head, drawn for
-    that example alone: the main one with probability 1/(1 + nw), each of the others with w/(1 + nw). Then
-    whatever the loss and the targets, the expectation of the loss of a batch, and of its gradient, is the
-    papers' divided by 1 + nw: multiply the learning rate of a plain gradient method by 1 + nw for steps of
-    the papers' length. The price is noise, as if each head saw its own part of the batch. A training loop
-    that can add losses needs no draws: `all_logits` gives the logits of all heads. In evaluation there is the
-    main head only, and no draw.
+    that example alone: the main one with probability 1/(1 + nw), each of the others with w/(1 + nw). For any
+    loss and targets, the expected loss of a batch, and its expected gradient, are then the papers' divided by
+    1 + nw. With a plain gradient method, multiply the learning rate by 1 + nw for steps of the papers'
+    length. The cost is noise, as if each head saw its own part of the batch. A training loop that can add
+    losses needs no sampling: `all_logits` returns the logits of all heads. In eval mode only the main head is
+    used, and nothing is drawn.
 
     Args:
-        stem: From images to the first feature maps.
+        stem: Maps images to the first feature maps.
         stages: Three sequences of blocks.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
+        dropout: Applied to the head's input.
+        head: The final linear layer.
         auxiliary: The n auxiliary heads.
-        auxiliary_after: After which parts of the second stage they stand.
-        auxiliary_weight: The weight w of each of their losses; the main one's is 1.
+        auxiliary_after: The parts of the second stage that the auxiliary heads follow.
+        auxiliary_weight: The weight w of each of their losses; the main loss has weight 1.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class InceptionNet(nn.Module):
         return logits_BC
 
     def _drawn(self, logits: tuple[Tensor, ...]) -> Tensor:
-        """For each example the row of one head; a later head takes over from those before it."""
+        """For each example, the row of one head; a later head replaces those before it."""
         chosen_BC, total = logits[0], 1.0
         for other_BC in logits[1:]:
             total += self.auxiliary_weight
@@ -92,11 +92,11 @@ class InceptionNet(nn.Module):
 
 @dataclass(frozen=True)
 class Scaled(Plain):
-    """The settings of a plain network whose numbers of channels are in proportion to the published ones."""
+    """The settings of a plain network whose channel counts are in proportion to the published ones."""
 
     share: float
     """The number of channels relative to the published network's."""
 
     def wide(self, channels: int) -> int:
-        """A published number of channels in this network's width."""
+        """A published number of channels, scaled to this network's width."""
         return max(1, round(channels * self.share))

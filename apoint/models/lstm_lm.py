@@ -1,4 +1,4 @@
-"""A language model on an LSTM.
+"""An LSTM language model.
 
 Shapes: B batch, T tokens, E size of the embedding, H size of the LSTM, V size of the vocabulary.
 """
@@ -22,11 +22,11 @@ class LSTMLanguageModel(nn.Module):
     """Embedding, LSTM, and logits over the vocabulary for each position.
 
     Args:
-        embedding: The vectors of the tokens.
-        lstm: From [B, T, E] to [B, T, H].
+        embedding: The token embedding.
+        lstm: Maps [B, T, E] to [B, T, H].
         width: The size H of the LSTM.
         dropout: The rate of dropout on the embedding and on the LSTM's output.
-        tied: Whether the head's weights are those of the embedding; then E = H.
+        tied: Whether the head shares the embedding's weights; then E = H.
     """
 
     def __init__(self, embedding: nn.Embedding, lstm: LSTM, width: int, dropout: float, tied: bool) -> None:
@@ -40,7 +40,7 @@ class LSTMLanguageModel(nn.Module):
             self.head.weight = embedding.weight
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Logits [B, T, V]: those at place t are for the token after t."""
+        """Logits [B, T, V]: those at position t predict the token after t."""
         hidden_BTH, _ = self.lstm(self.dropout_in(self.embedding(tokens_BT)))
         logits_BTV: Tensor = self.head(self.dropout_out(hidden_BTH))
         return logits_BTV
@@ -60,21 +60,21 @@ def lstm_lm(
     tied: bool = False,
     forget_bias: Real = 1.0,
 ) -> LSTMLanguageModel:
-    """A language model on an LSTM: logits [B, T, V] for the next token at each place.
+    """An LSTM language model: logits [B, T, V] for the next token at each position.
 
-    Every sequence starts from a state of zeros. Dropout is where Zaremba et al. have it: on the embedding,
-    between layers and on the output, never from one step to the next.
+    Every sequence starts from a zero state. Dropout is where Zaremba et al. apply it: on the embedding,
+    between layers and on the output, never from one time step to the next.
 
     Args:
         depth: The number of LSTM layers.
         width: The size of each layer.
-        embedding: The size of the tokens' vectors; by default `width`.
-        activation: What bounds the cell's values, tanh in the equations.
-        norm: The norm of each layer; `batch` would look ahead in training, and is refused.
+        embedding: The size of the token embedding; by default `width`.
+        activation: The activation that bounds the cell's values, tanh in the equations.
+        norm: The norm of each layer; `batch` would look ahead in training and raises an error.
         placement: Whether a layer's norm comes before it (`pre`) or after it (`post`).
-        dropout: The probability of dropping a unit between layers.
-        tied: Whether the output layer's weights are the embedding's; then `embedding` must equal `width`.
-        forget_bias: What the forget gates' biases start at; 1 keeps memories through early training.
+        dropout: The probability of dropping a unit of the embedding, between layers, and of the output.
+        tied: Whether the output layer shares the embedding's weights; then `embedding` must equal `width`.
+        forget_bias: The initial bias of the forget gates; 1 preserves memories through early training.
 
     Reference: Zaremba, Sutskever and Vinyals (2014), Recurrent neural network regularization.
     """

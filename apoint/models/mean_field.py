@@ -11,13 +11,13 @@ from apoint.settings import ActivationSpec, Count, Rate
 
 
 class MeanField(nn.Module):
-    """The mean over N neurons of what each gives; inputs of any shape are flattened to vectors.
+    """The mean output of N neurons; inputs of any shape are flattened to vectors.
 
     Args:
-        hidden: From inputs to the N neurons.
-        activation: Applied to each.
+        hidden: Maps inputs to the N neurons.
+        activation: Applied to each neuron.
         dropout: Drops neurons.
-        head: Its columns are what each neuron gives; the result is divided by N.
+        head: Its columns are the outputs of the neurons; the result is divided by N.
     """
 
     def __init__(self, hidden: nn.Linear, activation: nn.Module, dropout: Dropout, head: nn.Linear) -> None:
@@ -42,11 +42,12 @@ def mean_field(
 ) -> MeanField:
     """One hidden layer in mean-field scaling, f(x) = (1/N) Σ_i a_i σ(w_i·x).
 
-    Unlike in an `mlp`, a_i and w_i are of order 1 whatever N: as built, a_i is standard normal and w_i too,
-    over the root of the number of inputs. So take `init: as-built`, since the other initialisations divide by
-    √N. As N grows, training follows a deterministic path of the distribution of (a_i, w_i), on which features
-    are learned, and what is left to chance falls as N^(-1/2). The gradient by one neuron has the factor 1/N:
-    with plain descent, take a learning rate in proportion to N.
+    Unlike in an `mlp`, a_i and w_i are of order 1 for any N: as built, a_i is standard normal, and so is w_i,
+    divided by the square root of the number of inputs. So use `init: as-built`, since the other
+    initialisations divide by √N. As N grows, training follows a deterministic path of the distribution of
+    (a_i, w_i), on which features are learned, and random fluctuations decay as N^(-1/2). The gradient with
+    respect to one neuron has the factor 1/N: with plain gradient descent, choose a learning rate proportional
+    to N.
 
     Args:
         width: The number N of neurons.

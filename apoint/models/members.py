@@ -1,4 +1,4 @@
-"""Members of a family: a family's builder under a name of its own, with some of its settings fixed."""
+"""Members of a family: the family's builder under a separate name, with some of its settings fixed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def register_member(
     defaults: Mapping[str, Any] | None = None,
     **traits: Any,
 ) -> Callable[..., Model]:
-    """Make a member of a family known, such as `resnet50`.
+    """Register a member of a family, such as `resnet50`.
 
     Args:
         family: The family's builder, with the documentation of all settings.
         name: The member's name.
         summary: The first line of its documentation.
-        course: Items of the course.
-        fixed: Settings that make the member what it is; they cannot be set any more.
-        defaults: Other defaults than the family's, of settings or of facts such as `input_size`.
+        course: Ids of course items.
+        fixed: Settings that define the member; they can no longer be set.
+        defaults: Defaults that differ from the family's, for settings or for facts such as `input_size`.
         **traits: Passed to `register`; `inputs` is ("image",) unless given.
     """
     fixed, defaults = dict(fixed or {}), dict(defaults or {})
@@ -52,7 +52,7 @@ def register_member(
     ]
     changed = signature.replace(parameters=kept)
     member.__signature__ = changed  # type: ignore[attr-defined]
-    hints = get_type_hints(family, include_extras=True)  # which are names of the family's module
+    hints = get_type_hints(family, include_extras=True)  # resolved in the family's module
     member.__annotations__ = {key: kind for key, kind in hints.items() if key not in fixed}
     member.__doc__ = f"{summary}\n{_documentation(family, fixed)}"
     member.__qualname__ = member.__name__ = name.replace("-", "_")
@@ -64,7 +64,7 @@ def register_member(
 
 
 def _documentation(family: Callable[..., Any], fixed: Mapping[str, Any]) -> str:
-    """The family's documentation after its first line, without the settings that are fixed."""
+    """The family's docstring after its first line, without the fixed settings."""
     _, _, rest = inspect.cleandoc(family.__doc__ or "").partition("\n")
     lines, leaving_out = [], False
     for line in rest.splitlines():

@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons: linear layers with an activation between them, the last one linear."""
+"""Multi-layer perceptrons: linear layers with activations between them and a linear output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MLP(nn.Module):
 
     Args:
         body: The hidden layers.
-        head: The last, linear layer.
+        head: The final linear layer.
         input_dropout: Applied to the inputs.
     """
 
@@ -54,14 +54,14 @@ def mlp(
     """A multi-layer perceptron, x^l = f(W^l x^(l-1) + b^l), the last layer without f.
 
     A hidden layer is: linear, norm, activation, dropout; or linear, activation, norm, dropout. The course
-    counts depth L with the last layer, so its L is `depth` + 1; depth 0 is logistic regression.
+    includes the last layer in its depth L, so its L is `depth` + 1; depth 0 is logistic regression.
 
     Args:
         depth: The number of hidden layers.
         width: The number of units in each hidden layer; or a list with one number for each.
         activation: The activation f.
         norm: The norm in each hidden layer.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
         dropout: The probability of dropping a hidden unit.
         input_dropout: The probability of dropping an input.
         bias: Whether layers have biases b^l.

@@ -20,10 +20,10 @@ class ResidualMLP(nn.Module):
     """A linear embedding, residual blocks, and a linear head; inputs are flattened to vectors.
 
     Args:
-        embedding: From inputs to the width of the blocks.
+        embedding: Maps inputs to the width of the blocks.
         blocks: The residual blocks.
         norm: Applied to the last block's output.
-        head: The last, linear layer.
+        head: The final linear layer.
     """
 
     def __init__(self, embedding: nn.Linear, blocks: nn.Module, norm: nn.Module, head: nn.Linear) -> None:
@@ -57,18 +57,18 @@ def residual_mlp(
     """A residual multi-layer perceptron, blocks x + W₂ f(W₁ norm(x)) between two linear layers.
 
     The smallest network in which residual blocks, stochastic depth and Fixup can be studied. With
-    `placement: pre` one more norm stands before the head.
+    `placement: pre` there is one more norm before the head.
 
     Args:
         depth: The number of residual blocks; each has two linear layers.
         width: The number of units in each layer.
         activation: The activation f.
         norm: The norm of each block.
-        placement: The norm inside the branch (`pre`), or on the sum (`post`).
+        placement: Whether the norm is inside the branch (`pre`) or applied to the sum (`post`).
         dropout: The probability of dropping a hidden unit of a branch.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        fixup: Whether to put Fixup's scalars in place of norms and biases; needs `norm: none`.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        fixup: Whether to replace norms and biases with Fixup's scalars; needs `norm: none`.
 
     Reference: He et al. (2016), Deep residual learning for image recognition.
     """
@@ -87,7 +87,7 @@ def residual_mlp(
 
 
 def _branch(width: int, activation: ActivationSpec, dropout: float, fixup: bool) -> nn.Sequential:
-    """Linear, activation, dropout, linear; with Fixup a scalar bias before all but the dropout."""
+    """Linear, activation, dropout, linear; with Fixup, a scalar bias before each except the dropout."""
     layers = [nn.Linear(width, width, bias=not fixup), build_activation(activation), Dropout(dropout)]
     last = nn.Linear(width, width, bias=not fixup)
     if not fixup:

@@ -34,18 +34,18 @@ Change = Callable[[Residual, int, int], None]
 
 
 def _nothing(block: Residual, stage: int, stride: int) -> None:
-    """Leave a block as it is."""
+    """Leave a block unchanged."""
 
 
 class ResNet(nn.Module):
-    """Stem, stages of residual blocks, mean over space, linear layer.
+    """Stem, stages of residual blocks, global average pooling, linear layer.
 
     Args:
-        stem: From images to the first feature maps.
+        stem: Maps images to the first feature maps.
         stages: The stages, each a sequence of blocks.
-        last: What stands between the last block and the mean.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
+        last: Applied between the last block and the mean.
+        dropout: Applied to the head's input.
+        head: The final linear layer.
     """
 
     family = "resnet"
@@ -69,13 +69,13 @@ class ResNet(nn.Module):
 
 
 def named(**modules: nn.Module | None) -> nn.Sequential:
-    """A sequence whose parts have names, which are those of the weights; None is left out."""
+    """A sequence of named modules; the names appear in the weights' names, and None is left out."""
     return nn.Sequential(OrderedDict((name, part) for name, part in modules.items() if part is not None))
 
 
 @dataclass(frozen=True)
 class Design:
-    """The settings that all blocks of a network share, and how its parts are made from them."""
+    """The settings that all blocks of a network share; builds the network's parts from them."""
 
     block: Block
     stride_on: Literal["3x3", "1x1"]
@@ -87,7 +87,7 @@ class Design:
     layer_scale: float | None
 
     def convolution(self, before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
-        """A convolution that keeps the size of space but for its stride."""
+        """A convolution that keeps the spatial size except for its stride."""
         return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=not has_norm(self.norm))
 
     def normalised(self, channels: int) -> nn.Module | None:
@@ -95,14 +95,14 @@ class Design:
         return build_norm(self.norm, channels, "channels", 2) if has_norm(self.norm) else None
 
     def activated(self, in_place: bool = False) -> nn.Module:
-        """The activation; in place only where what it is given is needed by nobody else."""
+        """The activation; in place only where nothing else needs its input."""
         made = build_activation(self.activation)
         if isinstance(made, nn.ReLU):
             made.inplace = in_place
         return made
 
     def stem(self, in_channels: int, width: int, kind: Stem) -> nn.Sequential:
-        """Large: a 7×7 convolution and a pooling, each of stride 2; small: a 3×3 convolution."""
+        """Large: a 7×7 convolution and pooling, each with stride 2; small: a 3×3 convolution."""
         size, stride = (7, 2) if kind == "large" else (3, 1)
         post = self.placement == "post"
         return named(
@@ -115,13 +115,13 @@ class Design:
     def stages(
         self, depths: tuple[int, ...], width: int, total: int | None = None, change: Change = _nothing
     ) -> tuple[nn.Sequential, int]:
-        """Stages of residual blocks, the later ones halving space and doubling channels.
+        """Stages of residual blocks; the later ones halve the resolution and double the channels.
 
         Args:
             depths: The number of blocks of each stage.
-            width: The number of channels before the first.
-            total: Of how many blocks these are the first, for stochastic depth; by default they are all.
-            change: Called with each block as it is made, the number of its stage and its stride.
+            width: The number of channels before the first stage.
+            total: The number of blocks in the whole network, for stochastic depth; by default, these blocks.
+            change: Called with each new block, the number of its stage and its stride.
 
         Returns:
             The stages, and the number of channels after them.
@@ -179,7 +179,7 @@ class Design:
         return named(convolution=self.convolution(before, after, 1, stride), norm=norm)
 
     def last(self, channels: int) -> nn.Module:
-        """Before the mean: norm and activation if blocks begin with them."""
+        """Norm and activation before the pooling, if blocks begin with them."""
         if self.placement == "post":
             return nn.Identity()
         return named(norm=self.normalised(channels), activation=self.activated())
@@ -204,28 +204,28 @@ def resnet(
     stochastic_depth_mode: Mode = "batch",
     layer_scale: Positive | None = None,
 ) -> ResNet:
-    """A residual network for photographs, in stages that halve space and double channels.
+    """A residual network for photographs, in stages that halve the resolution and double the channels.
 
     A block is f(s(x) + B(x)) with f the activation and s the identity, or a 1×1 convolution with a norm where
     the shape changes. B is two 3×3 convolutions (`basic`), or 1×1, 3×3 and 1×1 with a quarter of the channels
     inside (`bottleneck`), each with a norm. With `placement: pre`, norm and activation come before each
-    convolution, and once more at the end. As built, the weights are those of the paper's code: He's normal
-    law over fan-out.
+    convolution, and once more at the end. As built, weights are initialised as in the paper's code: He normal
+    over fan-out.
 
     Args:
-        block: What a block is made of: `basic` or `bottleneck`.
+        block: The kind of block: `basic` or `bottleneck`.
         depths: The number of blocks of each stage.
         width: The number of channels after the stem; a bottleneck's outputs have four times as many.
-        stem: `large` divides space by four at once, `small` keeps it, for images of a few dozen pixels.
-        stride_on: Which convolution of a bottleneck halves space: the `1x1` of the paper, or the `3x3` of
+        stem: `large` downsamples by four at once; `small` keeps the size, for images of a few dozen pixels.
+        stride_on: Which convolution of a bottleneck has the stride: the `1x1` of the paper, or the `3x3` of
             public weights ("v1.5").
         activation: The activation f.
         norm: The norm after (`post`) or before (`pre`) each convolution.
-        placement: `post`, as in the first paper; or `pre`, with an untouched path from end to end.
-        dropout: The probability of dropping a feature that the head reads.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+        placement: `post`, as in the first paper, or `pre`, with an untouched shortcut path from end to end.
+        dropout: The probability of dropping a feature of the head's input.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
 
     Reference: He et al. (2016), Deep residual learning for image recognition.
     """
@@ -242,13 +242,13 @@ def resnet(
 
 
 def check_space(name: str, input_size: Size) -> None:
-    """Refuse what is no image."""
+    """Raise if the input is not an image."""
     if len(space_of(input_size)) != 2:
         raise UsageError(f"model {name!r}: takes images, got an input_size of {written(input_size)}")
 
 
 def draw_he_over_outputs(model: nn.Module) -> None:
-    """Draw convolutions as public residual networks do: He's normal law over fan-out."""
+    """Initialise convolutions as public residual networks do: He normal over fan-out."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels // module.groups

@@ -1,4 +1,4 @@
-"""The residual networks for small images: 6n + 2 layers in three stages of n blocks."""
+"""Residual networks for small images: 6n + 2 layers in three stages of n blocks."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ Placement = Literal["post", "pre"]
 
 
 class PaddingShortcut(nn.Module):
-    """Option A: every second place, and new channels of zeros; it has no parameters."""
+    """Option A: subsample by the stride and append channels of zeros; no parameters."""
 
     def __init__(self, extra_channels: int, stride: int) -> None:
         super().__init__()
         self.extra_channels, self.stride = extra_channels, stride
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        """The subsampled input with channels of zeros after its own."""
+        """The subsampled input, followed by channels of zeros."""
         kept = x_BCHW[:, :, :: self.stride, :: self.stride]
         return F.pad(kept, (0, 0, 0, 0, 0, self.extra_channels))
 
 
 class NoShortcut(nn.Module):
-    """Zero in place of a shortcut: the plain network that a residual one is compared with."""
+    """Zero instead of a shortcut: makes the plain network that a residual one is compared with."""
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        """A zero that fits any shape."""
+        """A zero that broadcasts to any shape."""
         return x_BCHW.new_zeros(())
 
 
 class ResNetCifar(nn.Module):
-    """Stem, three stages of residual blocks, mean over space, linear layer.
+    """Stem, three stages of residual blocks, global average pooling, linear layer.
 
     Args:
-        stem: From images to the first feature maps.
+        stem: Maps images to the first feature maps.
         stages: The three stages, each a sequence of blocks.
-        last: What stands between the last block and the mean.
-        head: The last, linear layer.
+        last: Applied between the last block and the mean.
+        head: The final linear layer.
     """
 
     def __init__(self, stem: nn.Module, stages: nn.Module, last: nn.Module, head: nn.Linear) -> None:
@@ -71,7 +71,7 @@ class ResNetCifar(nn.Module):
 
 @dataclass(frozen=True)
 class _Design:
-    """The settings that all blocks of a network share, and how its parts are made from them."""
+    """The settings that all blocks of a network share; builds the network's parts from them."""
 
     shortcut: Shortcut
     activation: Spec
@@ -91,13 +91,13 @@ class _Design:
         return nn.Conv2d(before, after, 3, stride, padding=1, bias=self.bias)
 
     def normalised(self, channels: int) -> list[nn.Module]:
-        """A norm; with Fixup a scalar bias in its place."""
+        """A norm; with Fixup, a scalar bias instead."""
         if self.fixup:
             return [ScalarBias()]
         return [build_norm(self.norm, channels, "channels", 2)] if has_norm(self.norm) else []
 
     def activated(self) -> list[nn.Module]:
-        """An activation; with Fixup and the scalar bias that stands before the layer that follows."""
+        """An activation; with Fixup, also the scalar bias before the next layer."""
         return [build_activation(self.activation), *self.scalar()]
 
     def scalar(self) -> list[nn.Module]:
@@ -170,24 +170,24 @@ def resnet_cifar(
     """A residual network for small images, of 6n + 2 layers in three stages of n blocks.
 
     A block is f(s(x) + norm(conv(f(norm(conv(x)))))), with f the activation and s the identity; the second
-    and third stage halve space and double channels in their first block, where s follows `shortcut`. With
-    `placement: pre` a block is s(x) + conv(f(norm(conv(f(norm(x)))))), and norm and f follow the last one;
-    in contrast to the paper on it, s sees x itself in all blocks. Convolutions have a bias only where neither
-    norm nor Fixup is.
+    and third stages halve the resolution and double the channels in their first block, where s follows
+    `shortcut`. With `placement: pre` a block is s(x) + conv(f(norm(conv(f(norm(x)))))), and norm and f follow
+    the last one; unlike in the paper on it, s takes x itself in all blocks. Convolutions have a bias only
+    without norm and Fixup.
 
     Args:
         depth: The number of layers with weights on the longest path, 6n + 2: 20, 32, 44, 56, 110, …
         shortcut: Where the shape changes: `A` subsamples and adds zeros, `B` is a 1×1 convolution and a norm.
-            `none` leaves out all shortcuts, so that the network is a plain one.
+            `none` leaves out all shortcuts, which makes a plain network.
         width: The number of channels of the first stage.
         activation: The activation f.
         norm: The norm after (`post`) or before (`pre`) each convolution.
-        placement: `post`, as in the first paper; or `pre`, with an untouched path from end to end.
+        placement: `post`, as in the first paper, or `pre`, with an untouched shortcut path from end to end.
         dropout: The probability of dropping a unit between the two convolutions of a block.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        fixup: Whether to put Fixup's scalars in place of norms and biases; needs `norm: none`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        fixup: Whether to replace norms and biases with Fixup's scalars; needs `norm: none`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
 
     Reference: He et al. (2016), Deep residual learning for image recognition, section 4.2.
     """

@@ -1,9 +1,10 @@
 """The road from ResNet-50 to ConvNeXt-T as one family: each step of the paper is a setting.
 
-With all settings as they are it is `resnet50`; with those of the last of `steps()` it is `convnext-tiny`.
-The paper's first step changes no network but the training, which is a recipe's: 300 epochs instead of 90,
-AdamW with a rate of 4e-3 for batches of 4096, weight decay 0.05, 20 epochs of warm-up, a cosine, mix-up 0.8,
-cut-mix 1.0, RandAugment (9, 0.5), random erasing 0.25, label smoothing 0.1 and stochastic depth 0.1.
+With the default settings it is `resnet50`; with the settings of the last of `steps()` it is `convnext-tiny`.
+The paper's first step changes only the training, not the network, and belongs in a recipe: 300 epochs instead
+of 90, AdamW with a learning rate of 4e-3 for batches of 4096, weight decay 0.05, 20 epochs of warm-up, a
+cosine schedule, mix-up 0.8, cut-mix 1.0, RandAugment (9, 0.5), random erasing 0.25, label smoothing 0.1 and
+stochastic depth 0.1.
 
 Shapes: B batch, C channels, H height, W width.
 """
@@ -28,20 +29,20 @@ from apoint.registry import register, split_spec
 from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate, Spec
 
 EXPANSION = 4
-"""How many times as many channels the wide side of a bottleneck has."""
+"""The channels of the wide side of a bottleneck, as a multiple of the narrow side's."""
 RATIO = (1, 1, 3, 1)
-"""The blocks of each stage in proportion to those of the first, as in Swin."""
+"""The number of blocks of each stage relative to the first, as in Swin."""
 
 
 class ResNetToConvNeXt(ConvNeXt):
-    """A network of the road; where there is no norm before the head, the identity stands for it."""
+    """A network on the road; if there is no norm before the head, the identity takes its place."""
 
     family = "road"
 
 
 @dataclass(frozen=True)
 class Design:
-    """The settings that all parts of a network share, and how the parts are made from them."""
+    """The settings that all parts of a network share; builds the parts from them."""
 
     patchify_stem: bool
     depthwise: bool
@@ -68,7 +69,7 @@ class Design:
         groups: int = 1,
         normalised: bool = True,
     ) -> nn.Conv2d:
-        """A convolution, with a bias unless a batch norm follows, which would take it off again."""
+        """A convolution, with a bias unless a batch norm follows, which would cancel it."""
         redundant = normalised and split_spec(self.norm, "norm")[0] == "batch"
         padding = size // 2 if size % 2 else 0
         return nn.Conv2d(before, after, size, stride, padding, groups=groups, bias=not redundant)
@@ -78,7 +79,7 @@ class Design:
         return norm_of_places(self.norm, channels) if has_norm(self.norm) else None
 
     def after_convolution(self, number: str, norm: nn.Module | None, active: bool) -> dict[str, nn.Module]:
-        """What follows a convolution, by name: norm and activation in their order, where there are any."""
+        """The modules after a convolution, by name: norm and activation in order, if there are any."""
         parts: dict[str, nn.Module] = {}
         if norm is not None:
             parts[f"norm{number}"] = norm
@@ -87,7 +88,7 @@ class Design:
         return dict(reversed(parts.items())) if self.norm_placement == "after" else parts
 
     def stem(self, in_channels: int, width: int, reduction: int) -> nn.Sequential:
-        """A convolution with norm, activation and perhaps pooling, or one of patches."""
+        """A convolution with norm, activation and possibly pooling, or a convolution of patches."""
         if self.patchify_stem:
             separate = self.separate_downsampling
             patches = self.convolution(in_channels, width, reduction, reduction, normalised=separate)
@@ -147,7 +148,7 @@ class Design:
         )
 
     def stages(self, depths: tuple[int, ...], width: int) -> nn.Sequential:
-        """All stages; each but the first halves space and doubles the channels."""
+        """All stages; each but the first halves the resolution and doubles the channels."""
         before, number, stages = width, 0, []
         for stage, depth in enumerate(depths):
             down, stride = None, 2 if stage > 0 else 1
@@ -163,7 +164,7 @@ class Design:
         return nn.Sequential(*stages)
 
     def channels(self, narrow: int) -> int:
-        """The channels between blocks."""
+        """The number of channels between blocks."""
         return narrow if self.inverted_bottleneck else EXPANSION * narrow
 
 
@@ -194,39 +195,40 @@ def resnet_to_convnext(
     stochastic_depth_mode: Mode = "batch",
     layer_scale: Positive | None = None,
 ) -> ResNetToConvNeXt:
-    """A residual network anywhere on the road from ResNet to ConvNeXt, one setting for each step.
+    """A residual network anywhere on the road from ResNet to ConvNeXt, with one setting for each step.
 
-    As it is it is ResNet-50. The settings from `stage_ratio` to `layer_scale` are the paper's steps in their
-    order, and `apoint.models.resnet_to_convnext.steps()` gives them with its accuracies; each may also be
-    taken alone. As built, all weights are drawn by He's normal law over fan-out, so that a step changes the
-    structure and nothing else; ConvNeXt's own law is a standard deviation of 0.02.
+    With the defaults it is ResNet-50. The settings from `stage_ratio` to `layer_scale` are the paper's steps
+    in order, and `apoint.models.resnet_to_convnext.steps()` returns them with the paper's accuracies; each
+    may also be used alone. As built, all weights have He normal initialisation over fan-out, so that a step
+    changes only the structure; ConvNeXt itself uses a standard deviation of 0.02.
 
     Args:
-        depths: The number of blocks of each stage, of ResNet.
+        depths: The number of blocks of each stage, as for ResNet.
         width: The number of channels after the stem, and of the narrow side of the first stage's blocks.
-        reduction: By how much the stem divides space: 4 for photographs (a 7×7 convolution and a pooling,
-            each of stride 2), 2 for small images (a 3×3 convolution of stride 2).
+        reduction: The downsampling factor of the stem: 4 for photographs (a 7×7 convolution and pooling, each
+            with stride 2), 2 for small images (a 3×3 convolution with stride 2).
         stage_ratio: Whether stages have 1 : 1 : 3 : 1 times the blocks of the first, 3-3-9-3, as in Swin.
-        patchify_stem: Whether the stem is one convolution of patches that do not overlap, without norm and
+        patchify_stem: Whether the stem is one convolution of non-overlapping patches, without norm and
             activation.
-        depthwise: Whether the convolution over space looks at each channel alone.
-        wider: Whether there are one and a half times as many channels: 96 instead of 64.
+        depthwise: Whether the convolution over space is depthwise, one channel at a time.
+        wider: Whether there are 1.5 times as many channels: 96 instead of 64.
         inverted_bottleneck: Whether blocks are wide inside and narrow between, instead of the reverse.
         depthwise_first: Whether the convolution over space is the first of the three, instead of the second.
         kernel_size: The side of the convolution over space; ConvNeXt's is 7.
         activation: The activation; ConvNeXt's is `gelu`.
         fewer_activations: Whether a block has one activation, before its last convolution, instead of three.
         fewer_norms: Whether a block has one norm, after its convolution over space, instead of three.
-        norm: The norm; ConvNeXt's is `{name: layer, eps: 1e-6}`, over the channels of each place.
-        norm_placement: Whether norms stand `before` the activation that follows the same convolution, or
-            `after` it.
+        norm: The norm; ConvNeXt's is `{name: layer, eps: 1e-6}`, over the channels of each position.
+        norm_placement: Whether norms come `before` or `after` the activation that follows the same
+            convolution.
         separate_downsampling: Whether stages begin with a norm and a 2×2 convolution of stride 2, instead of
-            a stride in their first block; norms after a stem of patches and after the mean come with it.
-        dropout: The probability of dropping a feature that the head reads.
-        stochastic_depth: The probability of skipping the last branch; less for those before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; ConvNeXt's is 1e-6, which
-            the paper counts to the training.
+            a stride in their first block; it also adds norms after a stem of patches and after the global
+            average pooling.
+        dropout: The probability of dropping a feature of the head's input.
+        stochastic_depth: The probability of skipping the last branch; linearly lower for earlier branches.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; ConvNeXt's is 1e-6,
+            which the paper counts as part of the training.
 
     Reference: Liu et al. (2022), A ConvNet for the 2020s.
     """
@@ -268,12 +270,12 @@ class Step:
     """One step of the road.
 
     Attributes:
-        name: What the paper calls it.
-        change: The settings that this step changes; none for the step of the training.
+        name: The paper's name for it.
+        change: The settings that this step changes; empty for the training step.
         settings: All settings so far.
         accuracy: The paper's accuracy on ImageNet in percent, the mean of three seeds.
-        deviation: Their standard deviation.
-        multiply_adds: The paper's thousands of millions of multiply-adds for an image of 224×224.
+        deviation: The standard deviation across these seeds.
+        multiply_adds: The paper's multiply-adds for a 224×224 image, in billions.
     """
 
     name: str
@@ -284,9 +286,9 @@ class Step:
     multiply_adds: float | None = None
 
 
-# Table 10 of the paper. It has 4.46 for layer norms in place of batch norms, which change no convolution: by
-# count it is 4.15, as in the row before, and in table 11 for the larger network these two rows are equal too.
-# The convolutions of the next row, 4.49 there, count 4.46.
+# Table 10 of the paper. It has 4.46 for layer norms in place of batch norms, which change no convolution: our
+# count is 4.15, as in the row before, and in table 11, for the larger network, these two rows are also equal.
+# For the next row the paper has 4.49; its convolutions count to 4.46.
 _TABLE: tuple[tuple[str, dict[str, Any], float | None, float | None, float | None], ...] = (
     ("ResNet-50", {}, 76.13, None, 4.09),
     ("training", {}, 78.82, 0.07, 4.09),
@@ -305,14 +307,15 @@ _TABLE: tuple[tuple[str, dict[str, Any], float | None, float | None, float | Non
     ("layer scale", {"layer_scale": 1e-6}, None, None, None),
 )
 OTHER_KERNELS = {5: (80.35, 4.10), 9: (80.57, 4.21), 11: (80.47, 4.29)}
-"""The paper's accuracy and multiply-adds with other kernels in place of 7×7 (same table)."""
+"""The paper's accuracy and multiply-adds with other kernels instead of 7×7 (same table)."""
 
 
 def steps() -> list[Step]:
-    """The steps of the road in their order, from `resnet50` to `convnext-tiny`.
+    """The steps of the road in order, from `resnet50` to `convnext-tiny`.
 
-    The second is the training's and changes no network. The paper counts layer scale to the training too and
-    gives no figure for it alone; it is the last here, so that the end is ConvNeXt with all its parameters.
+    The second step is the training step and does not change the network. The paper also counts layer scale as
+    part of the training and gives no figure for it alone; here it is the last step, so that the result is
+    ConvNeXt with all its parameters.
     """
     road: list[Step] = []
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Facts about the shape of data that models are built from, and what kinds of data there are.
+"""Facts about the shape of data that models are built from, and the kinds of data.
 
     kind      batch            facts
     vector    [B, F]           in_features
@@ -6,7 +6,7 @@
     image     [B, C, H, W]     in_channels, input_size = (H, W), or one number for a square
     tokens    [B, T]           vocab_size, context = T
 
-All models that classify take `num_classes` besides.
+All classifiers also take `num_classes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apoint.registry import Ingredient, split_spec
 from apoint.settings import Spec
 
 Size = int | tuple[int, ...]
-"""The size of an input in space: its axes, or one number for a square image."""
+"""The spatial size of an input: its axes, or one number for a square image."""
 
 KINDS_OF_FACT: dict[str, tuple[str, ...]] = {
     "in_features": ("vector",),
@@ -33,12 +33,12 @@ KINDS_OF_FACT: dict[str, tuple[str, ...]] = {
 
 
 def space_of(input_size: Size) -> tuple[int, ...]:
-    """The axes of space; one number stands for a square image, (L,) for a signal."""
+    """The spatial axes; one number means a square image, (L,) a signal."""
     return (input_size, input_size) if isinstance(input_size, int) else tuple(input_size)
 
 
 def written(input_size: Size) -> str:
-    """A size as one writes it: 28×28."""
+    """A size as text: 28×28."""
     return "×".join(str(length) for length in space_of(input_size))
 
 
@@ -48,10 +48,10 @@ def has_norm(spec: Spec) -> bool:
 
 
 def fitted_facts(entry: Ingredient, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that a model's builder asks for, from those that are known; refuses what does not fit.
+    """The facts that a model's builder needs, from the given ones; raises for facts that do not fit.
 
-    `in_features` follows from channels and size. A fact of the right kind of data that this model has no
-    use for, such as the context of a recurrent network, is left out.
+    `in_features` follows from channels and size. A fact of the right kind of data that this model does not
+    use, such as the context of a recurrent network, is left out.
     """
     who = f"model {entry.name!r}"
     kinds = entry.traits.get("inputs", ())

@@ -1,4 +1,4 @@
-"""Swin: a transformer over windows that shift from block to block, in stages that halve space.
+"""Swin: a transformer over windows that shift from block to block, in stages that halve the resolution.
 
 Shapes: B batch, H height, W width, E model dimension, G windows, N heads, T positions of a window, D features
 of a head (E = N·D).
@@ -32,7 +32,7 @@ Sides = tuple[int, int]
 
 
 def filled_up(x: Tensor, multiples: Sides, first_axis: int) -> Tensor:
-    """A map with zeros below and to the right, so that its sides are multiples of these numbers.
+    """Pad a map with zeros below and to the right, so that its sides are multiples of these numbers.
 
     Height is the axis `first_axis`, width the next.
     """
@@ -42,12 +42,12 @@ def filled_up(x: Tensor, multiples: Sides, first_axis: int) -> Tensor:
 
 
 class Tiling(NamedTuple):
-    """Windows over a map of positions, from a corner that is shifted around the edges.
+    """Windows over a map of positions, cyclically shifted.
 
     Attributes:
         space: Height and width of the map.
         window: Height and width of a window.
-        shift: By how many positions the windows begin further down and to the right.
+        shift: The number of positions by which the windows are shifted down and to the right.
     """
 
     space: Sides
@@ -56,24 +56,24 @@ class Tiling(NamedTuple):
 
     @property
     def padded(self) -> Sides:
-        """The sides of the map filled up to whole windows."""
+        """The sides of the map, padded to whole windows."""
         rows, columns = (-(-side // window) * window for side, window in zip(*self[:2], strict=True))
         return rows, columns
 
     @property
     def counts(self) -> Sides:
-        """How many windows lie below and beside each other."""
+        """The number of windows down and across."""
         return self.padded[0] // self.window[0], self.padded[1] // self.window[1]
 
     def laid(self, x_BHWE: Tensor) -> Tensor:
-        """The map filled up with zeros to whole windows, and rolled so that the windows begin at 0."""
+        """The map, padded with zeros to whole windows and rolled so that the windows begin at 0."""
         x_BHWE = filled_up(x_BHWE, self.window, first_axis=1)
         if any(self.shift):
             x_BHWE = x_BHWE.roll((-self.shift[0], -self.shift[1]), (1, 2))
         return x_BHWE
 
     def cut(self, x_BHWF: Tensor, num_parts: int, num_heads: int) -> Tensor:
-        """A laid map with `num_parts`·E features, by windows and heads: [parts, B, G, N, T, D]."""
+        """Cut a laid-out map with `num_parts`·E features into windows and heads: [parts, B, G, N, T, D]."""
         (down, across), (height, width) = self.counts, self.window
         batch, size = x_BHWF.shape[0], x_BHWF.shape[-1] // (num_parts * num_heads)
         tiles = x_BHWF.reshape(batch, down, height, across, width, num_parts, num_heads, size)
@@ -81,7 +81,7 @@ class Tiling(NamedTuple):
         return parts.reshape(num_parts, batch, down * across, num_heads, height * width, size)
 
     def joined(self, x_BGNTD: Tensor) -> Tensor:
-        """The map of windows and heads, with neither roll nor padding left."""
+        """Join windows and heads into a map again, undoing roll and padding."""
         (down, across), (height, width) = self.counts, self.window
         batch, _, num_heads, _, size = x_BGNTD.shape
         tiles = x_BGNTD.reshape(batch, down, across, num_heads, height, width, size)
@@ -92,9 +92,9 @@ class Tiling(NamedTuple):
 
 
 def tiled(space: Sides, window: int, shift: int, padding: Padding) -> Tiling:
-    """The windows over a map of this size; where one is enough along an axis, it is not shifted.
+    """The windows over a map of this size; an axis that one window covers is not shifted.
 
-    With hidden padding, a window is not larger than the map.
+    With hidden padding, a window is never larger than the map.
     """
     sides = [min(side, window) if padding == "hidden" else window for side in space]
     shifts = [shift if side > window else 0 for side in space]
@@ -103,11 +103,11 @@ def tiled(space: Sides, window: int, shift: int, padding: Padding) -> Tiling:
 
 @functools.lru_cache(maxsize=32)
 def unseen(tiling: Tiling, hide_padding: bool, device: torch.device, dtype: torch.dtype) -> Tensor | None:
-    """What is added to scores, [G, 1, T, T]: 0, and -∞ where a position must not see another.
+    """The mask added to scores, [G, 1, T, T]: 0, and -∞ where a position must not attend to another.
 
-    Within a window of a rolled map, positions see each other only if they were neighbours before: along each
-    axis, both or none came around the edge. If padding is hidden, what is in the image sees nothing else.
-    None if all positions of all windows see each other.
+    Within a window of a rolled map, positions attend to each other only if they were neighbours before: along
+    each axis, both or neither wrapped around the edge. If padding is hidden, positions in the image attend
+    only to each other. None if all positions of all windows attend to each other.
     """
     if not any(tiling.shift) and not (hide_padding and tiling.padded != tiling.space):
         return None
@@ -126,10 +126,10 @@ def unseen(tiling: Tiling, hide_padding: bool, device: torch.device, dtype: torc
 
 @functools.lru_cache(maxsize=32)
 def relative_positions(sides: Sides, window: int, device: torch.device) -> Tensor:
-    """Where the bias between two positions of a window is in the table, [T, T].
+    """The rows of the bias table for all pairs of positions in a window, [T, T].
 
     For a query at (i, j) and a key at (k, l) it is row (i - k + M - 1)·(2M - 1) + (j - l + M - 1), where M is
-    `window`, the largest side that the table is for.
+    `window`, the largest side that the table covers.
     """
     rows, columns = (torch.arange(side, device=device) for side in sides)
     down = (rows[:, None] - rows + window - 1) * (2 * window - 1)
@@ -138,10 +138,10 @@ def relative_positions(sides: Sides, window: int, device: torch.device) -> Tenso
 
 
 def _kept(make: Any, like: Tensor, *arguments: Any) -> Any:
-    """What a cached function makes; without the cache if tensors only stand for others, as in tracing."""
+    """The result of a cached function; bypasses the cache for stand-in tensors, as in tracing."""
     if torch.compiler.is_compiling() or type(like) not in (Tensor, nn.Parameter):
         return make.__wrapped__(*arguments)
-    with torch.inference_mode(False):  # what is kept must also serve in training
+    with torch.inference_mode(False):  # cached tensors must also work in training
         return make(*arguments)
 
 
@@ -149,15 +149,15 @@ class WindowAttention(nn.Module):
     """Multi-head self-attention within windows, softmax(QKᵀ/√D + bias)·V, from [B, H, W, E] to the same.
 
     The bias of a pair of positions is learned for each head and depends on their difference in rows and in
-    columns. Made of elementary operations: PyTorch's fused kernel computes no gradient of a bias, and its
-    substitute takes a fifth longer than these.
+    columns. This uses elementary operations: PyTorch's fused kernel computes no gradient for a bias, and its
+    fallback takes a fifth longer than these.
 
     Args:
-        model_dim: The size E of a position, in and out.
+        model_dim: The size E of a position's vector, input and output.
         num_heads: The number N of heads; it must divide `model_dim`.
         window: The side M of a window.
-        shift: By how much windows are shifted, along both axes.
-        padding: Whether positions see the zeros that fill up windows.
+        shift: The shift of the windows, along both axes.
+        padding: Whether positions attend to the zeros that pad windows.
         dropout: The probability of dropping an attention weight.
     """
 
@@ -172,7 +172,7 @@ class WindowAttention(nn.Module):
         self.output = nn.Linear(model_dim, model_dim)
 
     def forward(self, x_BHWE: Tensor) -> Tensor:
-        """Each position replaced by a mean over its window, for each head, and a linear map."""
+        """Replace each position by a weighted mean over its window, for each head, then a linear map."""
         space = (x_BHWE.shape[1], x_BHWE.shape[2])
         tiling = tiled(space, self.window, self.shift, self.padding)
         qkv_BHWF = self.qkv(tiling.laid(x_BHWE))
@@ -184,7 +184,7 @@ class WindowAttention(nn.Module):
         return mixed
 
     def bias(self, tiling: Tiling) -> Tensor:
-        """What is added to scores: of relative positions, [N, T, T]; with what is unseen, [G, N, T, T]."""
+        """The bias added to scores: relative positions only, [N, T, T]; with a mask, [G, N, T, T]."""
         table = self.bias_table
         place_TT = _kept(relative_positions, table, tiling.window, self.window, table.device)
         bias_NTT = table[place_TT].permute(2, 0, 1)
@@ -199,13 +199,13 @@ class WindowAttention(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """2×2 neighbours put together, a norm, and a linear map to twice the features: [B, H/2, W/2, 2E].
+    """2×2 neighbours concatenated, a norm, and a linear map to twice the features: [B, H/2, W/2, 2E].
 
-    Their order is that of the public weights: above left, below left, above right, below right. Odd sides are
-    filled up with zeros below and to the right.
+    Their order is that of the public weights: top left, bottom left, top right, bottom right. Odd sides are
+    padded with zeros below and to the right.
 
     Args:
-        model_dim: The number E of features before.
+        model_dim: The number E of input features.
         norm: The norm's spec.
     """
 
@@ -215,7 +215,7 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * model_dim, 2 * model_dim, bias=False)
 
     def forward(self, x_BHWE: Tensor) -> Tensor:
-        """The neighbours, together."""
+        """Merge the neighbours."""
         x_BHWE = filled_up(x_BHWE, (2, 2), first_axis=1)
         batch, height, width, features = x_BHWE.shape
         tiles = x_BHWE.reshape(batch, height // 2, 2, width // 2, 2, features)
@@ -230,7 +230,7 @@ class PatchEmbedding(nn.Module):
     Args:
         in_channels: The number C of channels.
         model_dim: The model dimension E.
-        patch_size: The side P; images are filled up with zeros below and to the right.
+        patch_size: The side P; images are padded with zeros below and to the right.
         norm: The norm's spec.
     """
 
@@ -248,15 +248,15 @@ class PatchEmbedding(nn.Module):
 
 
 class Swin(nn.Module):
-    """Patches, stages of blocks over windows, mean over space, linear layer.
+    """Patches, stages of blocks over windows, global average pooling, linear layer.
 
     Args:
-        patches: From images to [B, H, W, E].
+        patches: Maps images to [B, H, W, E].
         dropout: Applied to the embedded patches.
-        stages: The stages; all but the first begin with a merging of patches.
-        last: What stands between the last block and the mean.
-        head: The last, linear layer.
-        input_size: The sides of the images it was built for; it takes others as well.
+        stages: The stages; all but the first begin with patch merging.
+        last: Applied between the last block and the mean.
+        head: The final linear layer.
+        input_size: The sides of the images it was built for; it also takes others.
     """
 
     family = "swin"
@@ -287,7 +287,7 @@ class Swin(nn.Module):
 
 @dataclass(frozen=True)
 class Design:
-    """The settings that all blocks of a network share, and how its parts are made from them."""
+    """The settings that all blocks of a network share; builds the network's parts from them."""
 
     window: int
     padding: Padding
@@ -371,42 +371,44 @@ def swin(
 ) -> Swin:
     """A transformer over windows of M×M positions, which shift by M/2 in every other block.
 
-    An image is cut into patches; each stage after the first puts 2×2 neighbours together, so that space
-    halves and features double. A position sees those of its window, with a learned bias for each difference
-    in rows and columns, so the cost grows with the number of windows and not with its square. Shifted windows
-    go around the edges of the map, but nothing is seen across an edge.
+    An image is cut into patches; each stage after the first merges 2×2 neighbours, so that the resolution
+    halves and the features double. A position attends to those in its window, with a learned bias for each
+    difference in rows and columns, so the cost grows with the number of windows and not with its square.
+    Shifted windows wrap around the edges of the map, but no position attends across an edge.
 
-    Images of any size and shape will do, also of another size than the network was built for. Maps are filled
-    up below and to the right with zeros to whole windows, and then shifted. With `padding: seen` the zeros
-    take part as keys and values, as in torchvision, in Hugging Face's version and in the authors' detectors;
-    with `hidden` a position sees only what is in the image. This makes no difference where the sides of all
-    maps are multiples of M, as they are at 224 pixels with M = 7 and at 384 with M = 12.
+    Images of any size and shape work, including sizes other than the one the network was built for. Maps are
+    padded below and to the right with zeros to whole windows, and then shifted. With `padding: seen` the
+    zeros take part as keys and values, as in torchvision, in Hugging Face's version and in the authors'
+    detectors; with `hidden` a position attends only to positions in the image. This makes no difference where
+    the sides of all maps are multiples of M, as they are at 224 pixels with M = 7 and at 384 with M = 12.
 
-    A map smaller than a window is one window, which is not shifted. torchvision fills it up with zeros, so
-    does `seen`: it is the default because it gives what torchvision's weights give there, at any size. The
-    authors' classifier and timm shrink the window when the network is built, and with it the table of biases;
-    `hidden` comes to the same with the middle of the whole table, so weights fit at any size. timm shifts
-    before it fills up, so its logits differ from both where windows have to be filled up.
+    A map smaller than a window is one window, which is not shifted. torchvision pads it with zeros, and so
+    does `seen`: it is the default because it gives the same results as torchvision with torchvision's
+    weights, at any size. The authors' classifier and timm shrink the window when the network is built, and
+    with it the bias table; `hidden` gives the same with the middle of the whole table, so weights fit at any
+    size. timm shifts before it pads, so its logits differ from both where windows need padding.
 
-    As built, linear maps and biases of positions are drawn with standard deviation 0.02 and other biases are
-    0, as the authors do; the patches' map is PyTorch's. The authors train with a stochastic depth of 0.2 (T),
-    0.3 (S) and 0.5 (B) on ImageNet; here it is 0 unless a recipe sets it.
+    As built, linear maps and position biases are drawn with standard deviation 0.02 and other biases are 0,
+    as the authors do; the patch embedding has PyTorch's initialisation. The authors train with a stochastic
+    depth of 0.2 (T), 0.3 (S) and 0.5 (B) on ImageNet; here it is 0 unless a recipe sets it.
 
     Args:
         patch_size: The side of a patch.
-        width: The number of features in the first stage; it doubles from stage to stage.
+        width: The number of features in the first stage; it doubles in each following stage.
         depths: The number of blocks of each stage.
         num_heads: The number of attention heads of each stage; each must divide the stage's features.
         window: The side M of a window, in positions.
-        padding: Whether positions see the zeros that fill up windows: `seen` or `hidden`.
+        padding: Whether positions attend to the zeros that pad windows: `seen` or `hidden`.
         expansion: The size of the feed-forward's hidden layer, as a multiple of the features.
         activation: The activation of the hidden layer.
-        norm: The norm of each branch, of the patches and of each merging.
-        placement: The norm inside the branch (`pre`, with one more at the end), or on the sum (`post`).
+        norm: The norm of each branch, of the patch embedding and of each patch merging.
+        placement: Whether the norm is inside the branch (`pre`, with one more at the end) or applied to the
+            sum (`post`).
         dropout: The probability of dropping an embedded, a hidden or an output unit, or an attention weight.
-        stochastic_depth: The probability of skipping the last block's branches; less before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's features begin with; none by default.
+        stochastic_depth: The probability of skipping the last block's branches; linearly lower for earlier
+            blocks.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-feature factors of each branch; none by default.
 
     Reference: Liu et al. (2021), Swin transformer: hierarchical vision transformer using shifted windows.
     """
@@ -454,10 +456,9 @@ def _check_heads(width: int, depths: tuple[int, ...], num_heads: tuple[int, ...]
 
 
 def draw_narrow(model: nn.Module) -> None:
-    """Draw as the authors do: linear maps and biases of positions with standard deviation 0.02, other
-    biases 0.
+    """Initialise as the authors do: linear maps and position biases with std 0.02, other biases 0.
 
-    Their normal law is cut off at ±2, a hundred deviations away, which is not at all.
+    Their normal distribution is truncated at ±2, a hundred standard deviations away, which has no effect.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):

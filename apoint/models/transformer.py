@@ -1,4 +1,4 @@
-"""What transformers share: blocks of attention and feed-forward, and positions.
+"""Code that transformers share: blocks of attention and feed-forward, and positions.
 
 Shapes: B batch, T positions, E model dimension.
 """
@@ -43,11 +43,11 @@ def transformer_blocks(
 ) -> nn.Sequential:
     """Blocks of two residual branches each: attention, then feed-forward; from [B, T, E] to the same.
 
-    As in `nn.TransformerEncoderLayer`, dropout stands on the attention weights, in the feed-forward's hidden
-    layer and at the end of each branch; `layer_scale`, if it is a number, is what learned factors of the
-    branch's channels begin with, after that. Stochastic depth counts blocks: both branches of block l of L
-    survive with probability 1 - (l/L)·rate, each with its own draw. With `placement` "pre" one more norm
-    stands at the end.
+    As in `nn.TransformerEncoderLayer`, dropout is applied to the attention weights, in the feed-forward's
+    hidden layer and at the end of each branch; after that, if `layer_scale` is a number, come learned
+    per-channel factors with this initial value. Stochastic depth counts blocks: both branches of block l of L
+    survive with probability 1 - (l/L)·rate, each with its own draw. With `placement` "pre" there is one more
+    norm at the end.
     """
     spec = _with_activation(feed_forward, activation)
     hidden = max(1, round(expansion * width))
@@ -70,12 +70,12 @@ def transformer_blocks(
 
 
 def _scaled(branch: nn.Sequential, width: int, initial: float | None) -> nn.Sequential:
-    """A branch with factors of its channels at the end, if they have a value to begin with."""
+    """A branch with per-channel factors at the end, if they have an initial value."""
     return branch if initial is None else branch.append(LayerScale(width, initial))
 
 
 def _with_activation(feed_forward: Spec, activation: Spec | None) -> Spec:
-    """The feed-forward's spec with the model's activation in it, where the model sets one."""
+    """The feed-forward's spec with the model's activation in it, if the model sets one."""
     if activation is None:
         return feed_forward
     name, settings = split_spec(feed_forward, "feed-forward")
@@ -89,15 +89,15 @@ def _with_activation(feed_forward: Spec, activation: Spec | None) -> Spec:
 
 
 class Positions(nn.Module):
-    """Adds to each position a vector of its own, learned or made of sines.
+    """Adds a separate vector to each position, learned or sinusoidal.
 
     The sines are those of the first transformer: with ω_i = 10000^(-2i/E), entry 2i of position t is
     sin(ω_i t) and entry 2i + 1 is cos(ω_i t).
 
     Args:
-        num_positions: The largest number T of positions.
+        num_positions: The maximum number T of positions.
         width: The model dimension E.
-        kind: "learned" (drawn from a normal law of standard deviation 0.02) or "sinusoidal".
+        kind: "learned" (drawn from a normal distribution with standard deviation 0.02) or "sinusoidal".
     """
 
     def __init__(self, num_positions: int, width: int, kind: Positional) -> None:

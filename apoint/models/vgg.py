@@ -20,11 +20,11 @@ class VGG(nn.Module):
     """Stages of convolutions, pooling to a fixed size, linear layers.
 
     Args:
-        stages: Convolutions and the pooling after them; layers are numbered through from 1.
-        readout: From feature maps to vectors of a size that does not depend on the image's.
+        stages: Convolutions and the pooling after them; layers are numbered consecutively from 1.
+        readout: Maps feature maps to vectors whose size does not depend on the image size.
         hidden: The hidden linear layers.
-        head: The last, linear layer.
-        family: Where its weights have other names: `vgg` without norms, `vgg_bn` with them, or nowhere.
+        head: The final linear layer.
+        family: The layouts for its weights: `vgg` without norms, `vgg_bn` with batch norm, or None.
     """
 
     family: str | None
@@ -65,22 +65,22 @@ def vgg(
     norm_placement: NormPlacement = "before",
     dropout: Rate = 0.5,
 ) -> VGG:
-    """A network of 3×3 convolutions in stages that halve space, and three linear layers.
+    """A network of 3×3 convolutions in stages that halve the resolution, and three linear layers.
 
-    Two 3×3 convolutions see as far as one of 5×5, and three as far as one of 7×7, with 18 and 27 weights for
-    each pair of channels instead of 25 and 49, and with an activation between them. A stage ends with the
-    largest of each 2×2 places; the next has twice as many channels, up to eight times `width`. As built, the
-    weights are those of public code: He's normal law over fan-out for convolutions, standard deviation 0.01
-    for linear layers, and biases of zero.
+    Two 3×3 convolutions have the receptive field of one 5×5, and three that of one 7×7, with 18 and 27
+    weights for each pair of channels instead of 25 and 49, and with activations in between. A stage ends with
+    2×2 max pooling; the next has twice as many channels, up to eight times `width`. As built, weights are
+    initialised as in public code: He normal over fan-out for convolutions, standard deviation 0.01 for linear
+    layers, and biases of zero.
 
     Args:
-        depths: The number of convolutions of each stage; the default has 16 layers with weights in all.
+        depths: The number of convolutions of each stage; the default has 16 layers with weights in total.
         width: The number of channels of the first stage.
         hidden: The number of units of the two hidden linear layers.
-        pooled: The size to which space is brought before the linear layers, by means.
+        pooled: The spatial size before the linear layers, reached by average pooling.
         activation: The activation.
         norm: The norm of each convolution; none in the paper, `batch` in the public `vgg16-bn`.
-        norm_placement: Whether the norm stands `before` or `after` the activation.
+        norm_placement: Whether the norm comes `before` or `after` the activation.
         dropout: The probability of dropping a unit after a hidden linear layer.
 
     Reference: Simonyan and Zisserman (2015), Very deep convolutional networks for large-scale image
@@ -111,7 +111,7 @@ def vgg(
 
 
 def _family(norm: Spec, placement: NormPlacement) -> str | None:
-    """Where a network's weights have other names: places in public sequences depend on their norms."""
+    """The layouts for a network's weights: indices in public sequences depend on their norms."""
     name = split_spec(norm, "norm")[0]
     if name == "none":
         return "vgg"

@@ -1,6 +1,6 @@
 """Visual Transformers: a residual network, then a transformer over a few tokens gathered from its output.
 
-Shapes: B batch, C channels, H height, W width, P = HW places, L tokens, E their size.
+Shapes: B batch, C channels, H height, W width, P = HW positions, L tokens, E their size.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Tokenizer = Literal["recurrent", "filter"]
 
 
 class Projection(nn.Module):
-    """Places plus what they gather from tokens.
+    """Adds to each position what it gathers from the tokens.
 
     Args:
-        projector: What is added.
+        projector: Computes what is added.
         drop: Skips it at random in training.
-        scale: Factors of its channels, if any.
+        scale: Per-channel factors, if any.
     """
 
     def __init__(self, projector: Projector, drop: StochasticDepth, scale: LayerScale | None) -> None:
@@ -47,7 +47,7 @@ class Projection(nn.Module):
         self.scale = scale
 
     def forward(self, x_BPC: Tensor, tokens_BLE: Tensor) -> Tensor:
-        """The places, with what the tokens know."""
+        """The positions, with the tokens' information added."""
 
         def branch(places: Tensor) -> Tensor:
             found: Tensor = self.projector(places, tokens_BLE)
@@ -59,13 +59,13 @@ class Projection(nn.Module):
 
 
 class VisualModule(nn.Module):
-    """One module: from places to tokens, a transformer's layer over them, and back to the places.
+    """One module: from positions to tokens, a transformer layer over the tokens, and back to the positions.
 
     Args:
-        tokenizer: From places, and perhaps earlier tokens, to tokens.
-        attention: A residual branch: what tokens gather from each other.
-        feed_forward: A residual branch: what becomes of each alone.
-        projection: From tokens to the places; None in the last module, whose places nobody reads.
+        tokenizer: Maps positions, and possibly earlier tokens, to tokens.
+        attention: A residual branch: attention between tokens.
+        feed_forward: A residual branch: a map of each token alone.
+        projection: Maps tokens back to the positions; None in the last module, whose positions are not used.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class VisualModule(nn.Module):
         self.projection = projection
 
     def forward(self, x_BPC: Tensor, earlier_BLE: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The places and the tokens."""
+        """The positions and the tokens."""
         recurrent = isinstance(self.tokenizer, RecurrentTokenizer)
         tokens_BLE = self.tokenizer(x_BPC, earlier_BLE) if recurrent else self.tokenizer(x_BPC)
         tokens_BLE = self.feed_forward(self.attention(tokens_BLE))
@@ -95,12 +95,12 @@ class VisualTransformer(nn.Module):
     """Stem, stages of residual blocks, visual modules, mean over tokens, linear layer.
 
     Args:
-        stem: From images to the first feature maps.
+        stem: Maps images to the first feature maps.
         stages: The stages, each a sequence of blocks.
-        last: What stands between the last block and the tokens.
+        last: Applied between the last block and the tokens.
         visual: The visual modules.
-        dropout: Applied to what the head reads.
-        head: The last, linear layer.
+        dropout: Applied to the head's input.
+        head: The final linear layer.
     """
 
     family = "visual_transformer"
@@ -140,7 +140,7 @@ class VisualTransformer(nn.Module):
 
 @dataclass(frozen=True)
 class TokenDesign:
-    """The settings that all visual modules share, and how they are made from them."""
+    """The settings that all visual modules share; builds the modules from them."""
 
     channels: int
     num_tokens: int
@@ -155,7 +155,7 @@ class TokenDesign:
     layer_scale: float | None
 
     def module(self, first: bool, last: bool, depth_share: float) -> VisualModule:
-        """One module; the first has no earlier tokens, and nobody reads the places after the last."""
+        """One module; the first has no earlier tokens, and the last has no way back to the positions."""
         return VisualModule(
             self.made_tokenizer(first),
             self.residual(TokenAttention(self.token_width), depth_share),
@@ -180,7 +180,7 @@ class TokenDesign:
         )
 
     def residual(self, branch: nn.Module, depth_share: float) -> Residual:
-        """Tokens plus a branch, with its norm and its factors if there are any."""
+        """Tokens plus a branch, with its norm and its factors, if any."""
         if self.layer_scale is not None:
             branch = nn.Sequential(branch, LayerScale(self.token_width, self.layer_scale))
         normed = has_norm(self.token_norm)
@@ -192,13 +192,13 @@ class TokenDesign:
         )
 
     def projection(self, depth_share: float) -> Projection:
-        """From tokens back to the places."""
+        """From tokens back to the positions."""
         projector = Projector(self.channels, self.token_width)
         scale = None if self.layer_scale is None else LayerScale(self.channels, self.layer_scale)
         return Projection(projector, self.drop(depth_share), scale)
 
     def drop(self, depth_share: float) -> StochasticDepth:
-        """What skips a branch."""
+        """The module that skips a branch."""
         return StochasticDepth(self.stochastic_depth, depth_share, self.stochastic_depth_mode)
 
 
@@ -228,8 +228,9 @@ def visual_transformer(
 ) -> VisualTransformer:
     """A residual network whose last stage is a transformer over a few tokens gathered from the image.
 
-    The stages are those of `resnet` but the last. For their output, X with C channels at each place, each
-    module makes L tokens T of size E, lets them attend to each other, and gives them back to the places:
+    The stages are those of `resnet` except the last. From their output, X with C channels at each position,
+    each module makes L tokens T of size E, lets them attend to each other, and projects them back to the
+    positions:
 
         T ← softmax_P(X W_A)ᵀ X             in the first module, a `FilterTokenizer`
         T ← softmax_P(X (T W_T)ᵀ)ᵀ X        in later ones, a `RecurrentTokenizer`
@@ -237,35 +238,37 @@ def visual_transformer(
         T ← T + f(T F₁) F₂
         X ← X + softmax_L((X W_Q)(T W_K)ᵀ) T W_V
 
-    and the head reads the mean of the last tokens; the last module has no way back to the places. Softmax
-    over places P makes means over the image, over tokens L means of tokens; what it is taken of is divided by
-    the root of the number of terms.
+    and the head reads the mean of the last tokens; the last module has no way back to the positions. Softmax
+    over positions P gives means over the image, over tokens L means of tokens; its argument is divided by the
+    square root of the number of terms.
 
     From the paper: these equations, L = 16, E = 1024, as many modules as the stage they replace has blocks,
     at the resolution before that stage, no norm between tokens, and the mean of tokens. Our reading: that
     division, the size E/2 of the tokens' keys and the W_V of the projector are in the paper's pseudo-code but
-    not in its equations; where C is not E, the tokenizer's X is mapped to that size; places are not encoded,
-    and attention has one head. As built, the tokens' maps follow Glorot's law: the paper is silent.
+    not in its equations; where C is not E, the tokenizer's X is mapped to that size; positions are not
+    encoded, and attention has one head. As built, the tokens' maps have Glorot initialisation; the paper does
+    not specify it.
 
     Args:
-        block: What a block is made of: `basic` or `bottleneck`.
+        block: The kind of block: `basic` or `bottleneck`.
         depths: The number of blocks of each stage before the tokens.
         width: The number of channels after the stem; a bottleneck's outputs have four times as many.
-        stem: `large` divides space by four at once, `small` keeps it, for images of a few dozen pixels.
-        stride_on: Which convolution of a bottleneck halves space.
+        stem: `large` downsamples by four at once; `small` keeps the size, for images of a few dozen pixels.
+        stride_on: Which convolution of a bottleneck has the stride.
         num_modules: The number of visual modules.
         num_tokens: The number L of tokens.
         token_width: The size E of a token.
-        tokenizer: Where later modules have their weights of places from: earlier tokens (`recurrent`), or
-            filters of their own (`filter`).
-        activation: The activation of blocks, and f between tokens' linear maps.
+        tokenizer: How later modules weight positions: by earlier tokens (`recurrent`) or by their own filters
+            (`filter`).
+        activation: The activation of blocks, and f between the tokens' linear maps.
         norm: The norm after (`post`) or before (`pre`) each convolution.
         token_norm: The norm of each branch of the tokens; none in the paper.
-        placement: Where norms stand, of blocks and of tokens: `post`, or `pre`, inside the branch.
-        dropout: The probability of dropping a feature that the head reads, or a hidden one of a token.
-        stochastic_depth: The probability of skipping the last module's branches; less before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+        placement: Where the norms of blocks and tokens are: `post`, or `pre`, inside the branch.
+        dropout: The probability of dropping a feature of the head's input, or a hidden feature of a token.
+        stochastic_depth: The probability of skipping the last module's branches; linearly lower for earlier
+            modules.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
 
     Reference: Wu et al. (2020), Visual transformers: token-based image representation and processing.
     """
@@ -305,7 +308,7 @@ def visual_transformer(
 
 
 def draw(model: VisualTransformer) -> None:
-    """Draw convolutions by He's law over fan-out, and the tokens' maps by Glorot's."""
+    """Initialise convolutions with He normal over fan-out, and the tokens' maps with Glorot."""
     draw_he_over_outputs(model)
     for module in model.visual.modules():
         if isinstance(module, nn.Linear):

@@ -1,4 +1,4 @@
-"""Vision transformers: images as sequences of patches; small ones, and Ti, S, B and L of the paper's kind.
+"""Vision transformers: images as sequences of patches; small models, and Ti, S, B and L as in the paper.
 
 Shapes: B batch, C channels, H height, W width, P side of a patch, N = HW/P² patches, E model dimension.
 """
@@ -23,14 +23,14 @@ from apoint.settings import ActivationSpec, Count, NormSpec, Positive, Rate
 
 Pooling = Literal["cls", "mean"]
 Start = Literal["torch", "normal", "paper"]
-_CUT_NORMAL = 0.87962566103423978  # the standard deviation of a standard normal law cut off at two deviations
+_CUT_NORMAL = 0.87962566103423978  # the standard deviation of a standard normal truncated at two deviations
 
 
 def patches(images_BCHW: Tensor, size: int) -> Tensor:
     """Images cut into N = HW/P² patches of P²C values each, [B, N, P²C].
 
-    Patches go row by row; the values of one go channel by channel, then row by row, as in the kernel of a
-    convolution. An image of size (6, 8) with 3 channels gives 12 patches of 12 values with P = 2.
+    Patches are ordered row by row; the values of a patch channel by channel, then row by row, as in the
+    kernel of a convolution. An image of size (6, 8) with 3 channels gives 12 patches of 12 values with P = 2.
     """
     _check_divisible(tuple(images_BCHW.shape[-2:]), size)
     batch, channels, height, width = images_BCHW.shape
@@ -50,13 +50,13 @@ class ViT(nn.Module):
     """A transformer over the patches of an image.
 
     Args:
-        patch_embedding: From a patch's P²C values to E.
-        positions: Adds the places of the patches.
+        patch_embedding: Maps a patch's P²C values to E.
+        positions: Adds the position vectors.
         dropout: Applied to the embedded patches.
-        blocks: From [B, T, E] to the same.
-        head: The last, linear layer.
+        blocks: Map [B, T, E] to the same shape.
+        head: The final linear layer.
         patch_size: The side P.
-        class_token: Whether a learned token goes first and is read out; otherwise the mean over patches is.
+        class_token: Whether the head reads a learned first token; otherwise it reads the mean over patches.
         grid: The number of patches down and across.
     """
 
@@ -130,9 +130,9 @@ def vit(
 ) -> ViT:
     """A vision transformer, small by default: an image as N = HW/P² patches of P²C values.
 
-    Each patch is mapped linearly to the model dimension, a vector for its place is added, and blocks of
-    attention and feed-forward follow. Without the paper's hidden layer in the head, which served only the
-    training on larger data. Sines, if chosen, go by the patch's number, not by row and column.
+    Each patch is mapped linearly to the model dimension, a vector for its position is added, and blocks of
+    attention and feed-forward follow. The paper's hidden layer in the head, used only for training on larger
+    data, is left out. Sinusoidal positions, if chosen, depend on the patch's number, not on row and column.
 
     Args:
         patch_size: The side P of a patch; it must divide both sides of the image.
@@ -141,18 +141,19 @@ def vit(
         num_heads: The number of attention heads; it must divide `width`.
         feed_forward: The feed-forward block.
         expansion: The size of the feed-forward's hidden layer, as a multiple of `width`.
-        activation: The activation of a `plain` feed-forward block; by default its own.
+        activation: The activation of a `plain` feed-forward block; by default the block's own.
         norm: The norm of each branch.
-        placement: The norm inside the branch (`pre`), or on the sum (`post`).
+        placement: Whether the norm is inside the branch (`pre`) or applied to the sum (`post`).
         dropout: The probability of dropping an embedded, a hidden or an output unit, or an attention weight.
-        stochastic_depth: The probability of skipping the last block's branches; less before, in proportion.
-        stochastic_depth_mode: Whether a draw holds for a `batch`, and saves time, or for each `sample`.
-        layer_scale: What the learned factors of each branch's channels begin with; none by default.
+        stochastic_depth: The probability of skipping the last block's branches; linearly lower for earlier
+            blocks.
+        stochastic_depth_mode: Whether to draw once per `batch`, which saves time, or once per `sample`.
+        layer_scale: The initial value of the learned per-channel factors of each branch; none by default.
         pooling: What the head reads: a learned class token (`cls`), or the mean over patches (`mean`).
-        positional: Vectors for the places: `learned`, or `sinusoidal`.
-        start: The weights as built: those of PyTorch's layers (`torch`); maps of standard deviation 0.02 with
-            biases of zero, but for the patches' (`normal`), as DeiT and timm begin; or Glorot's law within
-            blocks and zeros in the head (`paper`), as the authors' code has it.
+        positional: The position vectors: `learned` or `sinusoidal`.
+        start: The initial weights: PyTorch's defaults (`torch`); standard deviation 0.02 with biases of zero,
+            except for the patch embedding (`normal`), as in DeiT and timm; or Glorot within blocks and zeros
+            in the head (`paper`), as in the authors' code.
 
     Reference: Dosovitskiy et al. (2021), An image is worth 16x16 words.
     """
@@ -190,7 +191,7 @@ def vit(
 
 
 def _draw_normal(model: ViT) -> None:
-    """Maps from a normal law of standard deviation 0.02; the patches' as PyTorch draws a convolution."""
+    """Linear maps with standard deviation 0.02; the patch embedding as PyTorch initialises a convolution."""
     for module in (*model.blocks.modules(), model.head):
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
@@ -200,7 +201,7 @@ def _draw_normal(model: ViT) -> None:
 
 
 def _draw_as_paper(model: ViT) -> None:
-    """Queries, keys and values each a map of its own for Glorot's law; patches keep a unit variance."""
+    """Glorot, with queries, keys and values as separate maps; the patch embedding keeps unit variance."""
     for module in model.blocks.modules():
         if isinstance(module, SelfAttention):
             for part in module.qkv.weight.detach().chunk(3):
@@ -221,7 +222,7 @@ def _draw_as_paper(model: ViT) -> None:
 
 
 def _zero_bias(*layers: nn.Linear, deviation: float = 0.0) -> None:
-    """Biases of zero, or as good as zero."""
+    """Biases of zero, or almost zero."""
     for layer in layers:
         if layer.bias is not None:
             nn.init.normal_(layer.bias, std=deviation) if deviation else nn.init.zeros_(layer.bias)
@@ -251,6 +252,6 @@ register_member(
     "A vision transformer for images of 28 or 32 pixels that trains within minutes.",
     course="H4",
     fixed={"width": 64, "depth": 4, "num_heads": 4},
-    # A standard deviation of 0.02 is for widths of several hundred; at 64 it is a sixth of Glorot's.
+    # A standard deviation of 0.02 suits widths of several hundred; at 64 it is a sixth of Glorot's.
     defaults={"norm": {"name": "layer", "eps": 1e-6}, "start": "paper"},
 )

@@ -1,11 +1,11 @@
-"""Weights of AlexNet elsewhere: torchvision's, which are those of the variant of 2014."""
+"""AlexNet weights in other libraries: torchvision's, which are those of the 2014 variant."""
 
 from __future__ import annotations
 
 from apoint.models.layouts.core import Layout, Rule
 from apoint.models.weights.preprocessing import IMAGENET, Preprocessing
 
-# Places in torchvision's sequences, where activations, poolings and dropouts are counted too.
+# Indices in torchvision's sequences, where activations, poolings and dropouts are counted too.
 _CONVOLUTIONS = {"1": 0, "2": 3, "3": 6, "4": 8, "5": 10}
 _LINEAR = {"1": 1, "2": 4}
 

@@ -1,4 +1,4 @@
-"""Weights of attention-augmented networks: nobody has published any; ours fit images of another size."""
+"""Weights of attention-augmented networks: none are published; ours can be resized for other image sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LAYOUTS: tuple[Layout, ...] = ()
 
 
 def resize(name: str, value: Tensor, wanted: Shape, model: nn.Module) -> Tensor | None:
-    """Tables of relative heights and widths, one row for each distance, along a straight line between rows.
+    """Tables of relative heights and widths, one row per distance, resized by linear interpolation of rows.
 
     The distances of the file are stretched to those of the model; 0 stays in the middle.
     """

@@ -1,7 +1,7 @@
-"""Weights of ConvNeXt elsewhere: timm, torchvision, the paper's own repository, Hugging Face.
+"""ConvNeXt weights in other libraries: timm, torchvision, the paper's own repository, Hugging Face.
 
-Files on Hugging Face's Hub and the models in memory have the same names. timm's smallest networks, which are
-its own, have 1×1 convolutions where the others have linear layers: `timm-convolutional`.
+Files on the Hugging Face Hub and models in memory use the same names. timm's smallest networks, which exist
+only in timm, have 1×1 convolutions where the others have linear layers: `timm-convolutional`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DOWN = r"stages\.(\d+)\.downsampling\."
 
 
 def _with_space(shape: Shape, model: nn.Module) -> Shape:
-    """A linear layer as a 1×1 convolution, or factors of channels as a map of one place."""
+    """A linear layer as a 1×1 convolution, or per-channel factors as a 1×1 map."""
     return (*shape, 1, 1)
 
 
@@ -54,7 +54,7 @@ FACEBOOK_RULES = (
 
 
 def _torchvision(match: re.Match[str], part: str, downsampling: bool = False) -> str:
-    """Stages and what stands between them are numbered together there, and the stem is number 0."""
+    """In torchvision, stages and the layers between them are numbered together, and the stem is number 0."""
     place = 2 * int(match[1]) + (0 if downsampling else 1)
     return f"features.{place}.{part}"
 
@@ -97,7 +97,7 @@ LAYOUTS = (
 
 
 def _torchvision_size(resized: int) -> Preprocessing:
-    """torchvision resizes the shorter side to a number of its own for each network."""
+    """torchvision resizes the shorter side to a different size for each network."""
     return Preprocessing(*IMAGENET, size=224, crop_share=224 / resized, interpolation="bilinear")
 
 

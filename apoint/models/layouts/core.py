@@ -1,8 +1,8 @@
-"""Rules from our names of weights to another library's; both directions follow from them.
+"""Rules from our weight names to another library's; both directions follow from them.
 
-A family's file defines `LAYOUTS`, a tuple of `Layout`. Where its weights depend on the size of images, it
-also defines `resize(name, value, wanted, model)`, which brings a tensor of a file to another size or gives
-None; where weight sets are known that need a preprocessing of their own, `PREPROCESSING`.
+A family's file defines `LAYOUTS`, a tuple of `Layout`. If its weights depend on the image size, it also
+defines `resize(name, value, wanted, model)`, which resizes a tensor of a file or returns None; if known
+weight sets need their own preprocessing, it defines `PREPROCESSING`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Names = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Rule:
-    r"""What a weight of ours is called elsewhere.
+    r"""The name of one of our weights in another library.
 
     Attributes:
         pattern: A regular expression that our whole name matches.
         there: The name there, with `\1` and so on for the pattern's groups, or a function of the match.
-            Several names stand for equal parts of ours along the first axis, as query, key and value are of
-            one matrix.
-        shape: From our shape and the model to the shape there, where it is another; the order of the numbers
-            is the same.
+            Several names mean equal parts of our tensor along the first axis, such as query, key and value
+            of one matrix.
+        shape: Maps our shape and the model to the shape there, if it differs; the order of the numbers is
+            the same.
     """
 
     pattern: str
@@ -39,7 +39,7 @@ class Rule:
     shape: Callable[[Shape, nn.Module], Shape] | None = None
 
     def apply(self, name: str) -> tuple[str, ...] | None:
-        """The names there, or None if this rule is for others."""
+        """The names there, or None if the rule does not match."""
         match = re.fullmatch(self.pattern, name)
         if match is None:
             return None
@@ -54,10 +54,10 @@ class Layout:
 
     Attributes:
         name: The library.
-        rules: The first that matches counts; a weight of ours that none matches is not known there.
-        ignored: Patterns of names there that hold nothing to load, such as tables that are computed.
+        rules: The first that matches applies; a weight of ours that none matches does not exist there.
+        ignored: Patterns of names there with nothing to load, such as computed tables.
         optional: Patterns of our names that a file may lack, such as those of auxiliary heads.
-        added: What their files hold beside our weights, made from the model.
+        added: Makes, from the model, what their files hold in addition to our weights.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Layout:
     added: Callable[[nn.Module], Mapping[str, Tensor]] | None = None
 
     def there(self, name: str) -> tuple[tuple[str, ...], Rule] | None:
-        """The names of one of our weights there, and the rule that says so."""
+        """The names of one of our weights there, and the rule that gives them."""
         for rule in self.rules:
             names = rule.apply(name)
             if names is not None:
@@ -80,14 +80,14 @@ OWN = Layout("apoint", (Rule("(.*)", r"\1"),))
 
 @dataclass
 class Translation:
-    """A file's weights under our names, as far as they have one.
+    """A file's weights under our names, if they have one.
 
     Attributes:
-        values: By our name; in our shape where the numbers suffice, and otherwise as they are in the file.
+        values: By our name; in our shape if the shapes are compatible, otherwise as in the file.
         missing: Names that the layout has and the file lacks, by our name.
-        extra: Names of the file that the layout does not have.
-        ignored: Names of the file that hold nothing to load.
-        unnamed: Our names that the layout does not know.
+        extra: Names in the file that the layout does not have.
+        ignored: Names in the file with nothing to load.
+        unnamed: Our names that the layout does not have.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Translation:
 
 
 def to_ours(model: nn.Module, weights: Mapping[str, Tensor], layout: Layout) -> Translation:
-    """A file's weights, in a layout, under a model's names."""
+    """Translate a file's weights in a layout to a model's names."""
     found = Translation()
     used: set[str] = set()
     for name, wanted in model.state_dict().items():
@@ -121,19 +121,19 @@ def to_ours(model: nn.Module, weights: Mapping[str, Tensor], layout: Layout) -> 
 
 
 def _form(rule: Rule, shape: Shape, model: nn.Module) -> Shape:
-    """The shape there of a weight that has this one here."""
+    """The shape there of a weight that has this shape here."""
     return tuple(shape) if rule.shape is None else rule.shape(tuple(shape), model)
 
 
 def _ours(parts: Sequence[Tensor], shape: Shape, form: Shape) -> Tensor:
     if len({part.shape[1:] for part in parts}) > 1 or (len(parts) > 1 and parts[0].dim() == 0):
-        return parts[0]  # what cannot be joined is told as a wrong shape
+        return parts[0]  # reported as a wrong shape, as the parts cannot be joined
     whole = parts[0] if len(parts) == 1 else torch.cat(list(parts))
     return whole.reshape(shape) if tuple(whole.shape) == form else whole
 
 
 def to_theirs(model: nn.Module, layout: Layout) -> tuple[dict[str, Tensor], list[str]]:
-    """A model's weights in a layout, and our names that it does not know."""
+    """A model's weights in a layout, and our names that the layout does not have."""
     weights: dict[str, Tensor] = {}
     unnamed = []
     for name, value in model.state_dict().items():
@@ -151,14 +151,14 @@ def to_theirs(model: nn.Module, layout: Layout) -> tuple[dict[str, Tensor], list
 
 
 def layouts_of(model: nn.Module) -> dict[str, Layout]:
-    """The layouts in which a model's weights are known, by name; ours is the first."""
+    """The layouts known for a model's weights, by name; ours is the first."""
     module = family_module(model)
     known: tuple[Layout, ...] = getattr(module, "LAYOUTS", ())
     return {layout.name: layout for layout in (OWN, *known)}
 
 
 def resized(model: nn.Module, name: str, value: Tensor, wanted: torch.Size) -> Tensor | None:
-    """A tensor of a file for another size of images, brought to the model's; None if it cannot be."""
+    """A tensor from a file for another image size, resized for the model; None if it cannot be resized."""
     resize = getattr(family_module(model), "resize", None)
     made: Tensor | None = resize(name, value, tuple(wanted), model) if resize is not None else None
     return made

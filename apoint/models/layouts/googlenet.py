@@ -1,4 +1,4 @@
-"""Weights of GoogLeNet elsewhere: torchvision's, with or without its auxiliary heads."""
+"""GoogLeNet weights in other libraries: torchvision's, with or without its auxiliary heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BRANCHES = {
     "large.convolve": "branch3.1",
     "pooled.project": "branch4.1",
 }
-# A convolution there has no bias, so that those of networks without norms have no place.
+# Convolutions there have no bias, so the biases of networks without norms have no counterpart.
 _LAYER = r"(convolution(?=\.weight)|norm)\.(.*)"
 
 
@@ -46,6 +46,6 @@ LAYOUTS = (
 )
 
 PREPROCESSING = {
-    # The public network prepares for itself: what comes in ImageNet's colours it brings to [-1, 1].
+    # The public network rescales its input itself: from ImageNet's normalisation to [-1, 1].
     "torchvision": Preprocessing(*HALVES, size=224, crop_share=0.875, interpolation="bilinear"),
 }

@@ -1,4 +1,4 @@
-"""Weights of Inception v3 elsewhere: timm and torchvision, which call them alike, the auxiliary head too."""
+"""Inception v3 weights in other libraries: timm and torchvision share names, auxiliary head included."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apoint.models.weights.preprocessing import HALVES, IMAGENET, Preprocessing
 _PARTS = {"convolution": "conv", "norm": "bn"}
 _STEM = {"1": "1a_3x3", "2": "2a_3x3", "3": "2b_3x3", "4": "3b_1x1", "5": "4a_3x3"}
 _BRANCHES = {"direct": "branch1x1", "pooled.project": "branch_pool"}
-# Chains of convolutions are called after their filters there: by stage, and whether the block halves space.
+# There, chains of convolutions are named after their filters: by stage, and whether the block downsamples.
 _CHAINS = {
     ("0", False): {"short": "branch5x5", "long": "branch3x3dbl"},
     ("1", True): {"short": "branch3x3", "long": "branch3x3dbl"},
@@ -19,7 +19,7 @@ _CHAINS = {
     ("2", False): {"short": "branch3x3", "long": "branch3x3dbl"},
 }
 _SIDES = {None: "", "across": "a", "down": "b"}
-# A convolution there has no bias, so that those of networks without norms have no place.
+# Convolutions there have no bias, so the biases of networks without norms have no counterpart.
 _LAYER = r"(convolution(?=\.weight)|norm)\.(.*)"
 
 
@@ -52,7 +52,7 @@ LAYOUTS = tuple(
     for library in ("timm", "torchvision")
 )
 
-# torchvision's network prepares for itself: what comes in ImageNet's colours it brings to [-1, 1].
+# torchvision's network rescales its input itself: from ImageNet's normalisation to [-1, 1].
 _TORCHVISION = Preprocessing(*HALVES, size=299, crop_share=299 / 342, interpolation="bilinear")
 _TIMM = Preprocessing(*HALVES, size=299, crop_share=0.875, interpolation="bicubic")
 

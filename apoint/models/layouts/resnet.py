@@ -1,4 +1,4 @@
-"""Weights of residual networks elsewhere: timm and torchvision use the same names, Hugging Face others."""
+"""Residual network weights in other libraries: timm and torchvision share names, Hugging Face has others."""
 
 from __future__ import annotations
 

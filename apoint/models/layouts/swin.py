@@ -1,7 +1,7 @@
-"""Weights of Swin elsewhere: timm, torchvision, the authors at Microsoft, Hugging Face before and since 5.0.
+"""Swin weights elsewhere: timm, torchvision, the authors at Microsoft, Hugging Face before and since 5.0.
 
-They differ in names, in whether the merging of patches is the end of a stage or the beginning of the next, in
-whether query, key and value are one matrix, and in the constants they store beside the weights.
+They differ in names, in whether patch merging is at the end of a stage or the beginning of the next, in
+whether query, key and value are one matrix, and in the constants they store with the weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ATTENTION = _BLOCK + r"attention\.branch\.windows\."
 _MERGING = r"stages\.(\d+)\.merging\.(norm|reduction)\.(.*)"
 _QKV = ("query", "key", "value")
 _INDEX, _MASK = r".*\.relative_position_index", r".*\.attn_mask"
-_HIDDEN_SCORE = -100.0  # what the authors add in place of -∞
+_HIDDEN_SCORE = -100.0  # what the authors add instead of -∞
 
 Place = Callable[[int, int], str]
 
@@ -31,10 +31,9 @@ Place = Callable[[int, int], str]
 def _block_rules(
     place: Place, *, norms: tuple[str, str], attention: tuple[str, str, str], forward: tuple[str, str]
 ) -> tuple[Rule, ...]:
-    """The rules of a block: its beginning from stage and position, then names in the order of computation.
+    """The rules of a block: its prefix from stage and position, then names in the order of computation.
 
-    `attention` is what holds the query, key and value (with `|` between three names), what holds the output,
-    and the table.
+    `attention` names the query, key and value (three names are separated by `|`), the output, and the table.
     """
 
     def there(pattern: str, name: str) -> Rule:
@@ -145,7 +144,7 @@ def _index(windows: WindowAttention) -> Tensor:
 
 
 def _with_indices(place: Place, name: str, *, flat: bool) -> Callable[[nn.Module], dict[str, Tensor]]:
-    """What makes the constants that say where in the table a pair's bias is."""
+    """A function that makes the constants with each pair's index in the bias table."""
 
     def make(model: nn.Module) -> dict[str, Tensor]:
         return {
@@ -157,7 +156,7 @@ def _with_indices(place: Place, name: str, *, flat: bool) -> Callable[[nn.Module
 
 
 def _microsoft_constants(model: nn.Module) -> dict[str, Tensor]:
-    """The indices, and the masks of shifted windows for the size of images that the model was built for."""
+    """The indices, and the masks of shifted windows for the image size that the model was built for."""
     assert isinstance(model, Swin)
     made = _with_indices(_microsoft_place, "attn.relative_position_index", flat=False)(model)
     patch = model.patches.projection.kernel_size[0]
@@ -212,7 +211,7 @@ LAYOUTS = (
 
 
 def resize(name: str, value: Tensor, wanted: tuple[int, ...], model: nn.Module) -> Tensor | None:
-    """A table of relative positions for another window: bicubic, as in the authors' code."""
+    """A table of relative positions, resized for another window: bicubic, as in the authors' code."""
     if not name.endswith(".bias_table") or value.dim() != 2 or value.shape[1:] != wanted[1:]:
         return None
     before, after = math.isqrt(value.shape[0]), math.isqrt(wanted[0])

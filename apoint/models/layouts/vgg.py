@@ -1,7 +1,7 @@
-"""Weights of VGG elsewhere: torchvision's, and timm's, whose linear layers are convolutions but for the last.
+"""VGG weights elsewhere: torchvision's, and timm's, where all linear layers but the last are convolutions.
 
-Both number all layers in one sequence, activations and poolings included, so that a convolution's place
-depends on whether there are norms: `vgg_bn` is the file for networks with batch norm.
+Both number all layers in one sequence, activations and poolings included, so a convolution's index depends
+on whether there are norms: `vgg_bn` is the file for networks with batch norm.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from apoint.models.weights.preprocessing import IMAGENET, Preprocessing
 
 
 def layouts(per_layer: int) -> tuple[Layout, ...]:
-    """The layouts of networks with so many modules for each convolution: 2 or, with a norm, 3."""
+    """The layouts of networks with `per_layer` modules for each convolution: 2 or, with a norm, 3."""
     features = (
         Rule(
             r"stages\.(\d+)\.convolution(\d+)\.(.*)",
@@ -39,12 +39,12 @@ def layouts(per_layer: int) -> tuple[Layout, ...]:
 
 
 def _place(stage: int, number: int, per_layer: int) -> int:
-    """The place in the sequence of a convolution: after the layers before it and one pooling per stage."""
+    """The index of a convolution in the sequence: after the earlier layers and one pooling per stage."""
     return per_layer * (number - 1) + stage
 
 
 def _over_space(shape: Shape, model: nn.Module) -> Shape:
-    """The first linear layer as a convolution over 7×7 places, which is what timm's networks have."""
+    """The first linear layer as a convolution over 7×7 positions, as in timm's networks."""
     return shape[0], shape[1] // 49, 7, 7
 
 

@@ -1,4 +1,4 @@
-"""Weights of VGG with batch norm elsewhere: as in `vgg`, with three modules for each convolution."""
+"""Weights of VGG with batch norm in other libraries: as in `vgg`, with three modules for each convolution."""
 
 from apoint.models.layouts.vgg import PREPROCESSING, layouts
 

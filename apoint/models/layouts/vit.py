@@ -1,7 +1,7 @@
-"""Weights of vision transformers elsewhere: timm and DeiT, torchvision, Hugging Face; other sizes of images.
+"""Vision transformer weights elsewhere: timm, DeiT, torchvision, Hugging Face; and other image sizes.
 
-Ours hold two residual branches for each of their blocks: an even number 2i is attention, 2i + 1 the
-feed-forward, and a number without a branch is the norm at the end.
+Ours have two residual branches for each block of theirs: number 2i is attention, 2i + 1 the feed-forward,
+and a number without a branch is the final norm.
 
 Hugging Face computes its norms with ε = 1e-12; for logits equal to the last digit, build the model with
 `norm: {name: layer, eps: 1e-12}`.
@@ -41,7 +41,7 @@ _OURS = {
     "last": rf"{_ANY}{_KIND}",
     "head": rf"head\.{_KIND}",
 }
-"""What a part is called here."""
+"""Our name for each part."""
 
 
 def _patch_shape(shape: Shape, model: nn.Module) -> Shape:
@@ -58,7 +58,7 @@ _SHAPES: dict[str, Callable[[Shape, nn.Module], Shape]] = {
 
 
 def _rules(there: Mapping[str, Names]) -> tuple[Rule, ...]:
-    """Rules from what each part is called there, with {block} and {kind} for the block and weight or bias."""
+    """Rules from each part's name there, with {block} for the block and {kind} for weight or bias."""
 
     def named(names: Names) -> Callable[[re.Match[str]], Names]:
         def name(match: re.Match[str]) -> Names:
@@ -109,7 +109,7 @@ TORCHVISION: dict[str, Names] = {
 
 
 def _hub(prefix: str, block: str, **parts: Names) -> dict[str, Names]:
-    """What both ages of Hugging Face's names share."""
+    """What Hugging Face's old and new names share."""
 
     def in_block(form: str) -> str:
         return f"{prefix}{block}.{{block}}.{form}.{{kind}}"
@@ -152,16 +152,16 @@ LAYOUTS = (
     ),
     _layout("huggingface", _hub("vit.", "encoder.layer", **_ON_THE_HUB)),
     _layout("huggingface-5", _hub("vit.", "layers", **_IN_MEMORY)),
-    # A backbone alone, such as google/vit-base-patch16-224-in21k, with a layer that served its training.
+    # A backbone alone, such as google/vit-base-patch16-224-in21k, with a layer used only in its training.
     _layout("huggingface-backbone", _hub("", "encoder.layer", **_ON_THE_HUB), (r"pooler\..*",)),
 )
 
 
 def resize(name: str, value: Tensor, wanted: Shape, model: nn.Module) -> Tensor | None:
-    """Position embeddings for another grid of patches.
+    """Resize position embeddings for another grid of patches.
 
-    The vectors of a square grid are interpolated by cubic polynomials, averaging where the new grid is
-    coarser, as timm does; the class token's is kept apart and unchanged.
+    The vectors of a square grid are interpolated bicubically, with antialiasing where the new grid is
+    coarser, as in timm; the class token's vector is kept separate and unchanged.
     """
     vit = cast("ViT", model)
     if name != "positions.positions" or value.dim() < 2 or value.shape[-1] != wanted[-1]:
@@ -206,4 +206,4 @@ PREPROCESSING = {
     "patch16-384": Preprocessing(*HALVES, size=384, crop_share=1.0, interpolation="bilinear"),
     "patch32-384": Preprocessing(*HALVES, size=384, crop_share=1.0, interpolation="bilinear"),
 }
-"""By the library, or by a part of the file's name; the longest part counts."""
+"""By library, or by a part of the file's name; the longest matching part applies."""

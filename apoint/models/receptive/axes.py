@@ -12,12 +12,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Field:
-    """What the output in the middle of an image depends on, along one axis.
+    """The receptive field of the output in the middle of an image, along one axis.
 
     Attributes:
-        low: The first pixel; negative if it lies outside of the image, −∞ if all pixels are seen.
+        low: The first pixel; negative if it is outside the image, −∞ if the output depends on all pixels.
         high: The last pixel.
-        stride: How many pixels lie between neighbouring outputs; None if there is one output for all places.
+        stride: The distance in pixels between neighbouring outputs; None if there is only one output.
     """
 
     low: float
@@ -26,7 +26,7 @@ class Field:
 
     @property
     def size(self) -> float:
-        """The number of pixels; ∞ if it is all of them, however many there are."""
+        """The number of pixels; ∞ if the field is all of them, for any image size."""
         return self.high - self.low + 1
 
 
@@ -34,14 +34,14 @@ class Field:
 class Axis:
     """Intervals and places along one axis of the image.
 
-    The tensors have the dimensions of the one that they belong to, with size 1 along those that they do not
-    vary with, most often the channels.
+    The tensors have the dimensions of the tensor they belong to, with size 1 along dimensions where they are
+    constant, most often the channels.
 
     Attributes:
         low: The first pixel that each element depends on; +∞ if it depends on none.
         high: The last pixel; −∞ if it depends on none.
-        place: The pixel that it stands for; NaN if none.
-        stride: The pixels between neighbours.
+        place: The pixel that it corresponds to; NaN if none.
+        stride: The distance in pixels between neighbours.
         length: The length of the image.
     """
 
@@ -52,12 +52,12 @@ class Axis:
     length: int
 
     def each(self, move: Callable[[Tensor, float], Tensor]) -> Axis:
-        """The same move of all three; it is also told what an element that depends on nothing holds."""
+        """Apply `move` to all three; it also gets the value of an element that depends on nothing."""
         moved = move(self.low, math.inf), move(self.high, -math.inf), move(self.place, math.nan)
         return Axis(*moved, self.stride, self.length)
 
     def over(self, dims: Sequence[int]) -> Axis:
-        """The union over dimensions, which stay with size 1; all of the image if it covers it."""
+        """The union over dimensions, kept with size 1; if it covers the image, all pixels."""
         place = self.place.nanmean(list(dims), keepdim=True)
         varying = [dim for dim in dims if max(self.low.shape[dim], self.high.shape[dim]) > 1]
         if not varying:
@@ -68,7 +68,7 @@ class Axis:
         return Axis(low, high, place, self.stride, self.length)
 
     def united(self, other: Axis) -> Axis:
-        """The union with another, element by element; places are ours where we have one."""
+        """The union with another, element by element; this axis's places have priority."""
         place = self.place
         if place.isnan().any():
             place, theirs = torch.broadcast_tensors(place, other.place)  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Axis:
         return Axis(low, high, place, max(self.stride, other.stride), self.length)
 
     def field(self) -> Field:
-        """The field of the place nearest to the image's middle, the first if two are."""
+        """The field of the place nearest to the middle of the image; the first if there are two."""
         low, high, place = torch.broadcast_tensors(self.low, self.high, self.place)  # type: ignore[no-untyped-call]
         places = torch.unique(self.place[~self.place.isnan()])
         middle = places[(places - (self.length - 1) / 2).abs().argmin()]
@@ -98,7 +98,7 @@ def united(first: Reach, *others: Reach) -> Reach:
 
 
 def small(tensor: Tensor, look: bool) -> Tensor:
-    """With size 1 along what it does not vary with, as its strides tell or, on request, its values."""
+    """Reduce constant dimensions to size 1, as found from strides or, with `look`, from values."""
     for dim in range(tensor.dim()):
         if tensor.shape[dim] > 1:
             first = tensor.narrow(dim, 0, 1)

@@ -1,15 +1,14 @@
 """Receptive fields of any module: which pixels an output can depend on, found by following a forward pass.
 
-Beside every tensor that depends on the input goes, for each of its elements and each axis of the image, the
-interval of pixels that it depends on, and its place, the pixel that it stands for. Operations do to these
-what they do to values: a convolution or a pooling takes the union over its window, an addition the union of
-both sides, a matrix product or a mean the union over what it sums, a reshaping moves them about (`rules`
-and `windows`). The model itself runs on shapes alone, so that its weights may be on the meta
-device.
+Every tensor that depends on the input carries, for each of its elements and each axis of the image, the
+interval of pixels that it depends on, and its place, the pixel that it corresponds to. Operations transform
+these as they transform values: a convolution or pooling takes the union over its window, an addition the
+union of both sides, a matrix product or a mean the union over the elements it sums, a reshape rearranges
+them (`rules` and `windows`). The model itself needs only shapes, so its weights may be on the meta device.
 
-Windows that reach over the edge of an image are followed beyond it, as if the image went on: the field of a
-deep network is often larger than its images. A sum over places that covers the whole image (a mean over
-space, attention) is said to see all of it. Masks are not read: masked attention counts as attention.
+Windows that extend beyond the edge of an image are followed as if the image continued: the field of a deep
+network is often larger than its images. A sum over places that covers the whole image (global average
+pooling, attention) counts as seeing all of it. Masks are not read: masked attention counts as attention.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ def receptive_field(model: nn.Module, input_shape: Sequence[int]) -> tuple[Field
     A chain of windows of sizes kᵢ, strides sᵢ and dilations dᵢ has the field 1 + Σᵢ (kᵢ − 1)·dᵢ·s₁⋯sᵢ₋₁.
 
     Args:
-        model: Any module from [B, C, *space] to a tensor; its weights may be on the meta device.
+        model: Any module that maps [B, C, *space] to a tensor; its weights may be on the meta device.
         input_shape: The shape of an example without the batch, such as (3, 224, 224).
 
     Returns:
-        For each axis the field of the output in the middle of the image.
+        For each axis, the field of the output in the middle of the image.
 
     Example:
         >>> field = receptive_field(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)), (3, 32, 32))[0]
@@ -50,7 +49,7 @@ def receptive_field(model: nn.Module, input_shape: Sequence[int]) -> tuple[Field
 
 
 def receptive_fields(model: nn.Module, input_shape: Sequence[int]) -> dict[str, tuple[Field, ...]]:
-    """The receptive fields of a model's parts (see `counting.parts_of`), and under "" of its output."""
+    """The receptive fields of a model's parts (see `counting.parts_of`), and of its output under ""."""
     inputs = example(model, input_shape)
     follower = _Follower(inputs)
     found: dict[str, tuple[Field, ...]] = {}
@@ -81,11 +80,11 @@ def _removed_afterwards(handles: Iterable[Any]) -> Iterator[None]:
 
 
 class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Carries the reach of every tensor through each operation of PyTorch."""
+    """Propagates the reach of every tensor through each PyTorch operation."""
 
     def __init__(self, inputs: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._known: dict[int, tuple[Tensor, Reach]] = {}  # with the tensors, or an address could come again
+        self._known: dict[int, tuple[Tensor, Reach]] = {}  # with the tensors, or an id could be reused
         self._known[id(inputs)] = inputs, _of_input(inputs)
 
     def of(self, tensor: Any) -> Reach | None:
@@ -104,7 +103,7 @@ class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _of_input(inputs: Tensor) -> Reach:
-    """Each pixel depends on itself and stands for itself."""
+    """Each pixel depends on itself and corresponds to itself."""
     axes = []
     for dim in range(2, inputs.dim()):
         length = inputs.shape[dim]

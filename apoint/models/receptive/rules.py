@@ -1,6 +1,6 @@
-"""What each of PyTorch's operations does to receptive fields, all but windows.
+"""The effect of each PyTorch operation on receptive fields, except for windows.
 
-A rule takes an operation's arguments and gives the reaches of its results, one tuple of axes for each.
+A rule takes an operation's arguments and returns the reaches of its results, one tuple of axes for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Of = Callable[[Any], Reach | None]
 Rule = Callable[[Any, tuple[Any, ...], dict[str, Any], Of, Any], list[Reach]]
 RULES: dict[Any, Rule] = {}
 LARGEST_PRODUCT = 2**24
-"""Of two activations: of a larger matrix every element counts as seeing what all of them see."""
+"""For a product of two activations: every element of a larger matrix gets the union over all elements."""
 
 
 def reaches(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], of: Of, out: Any) -> list[Reach]:
@@ -30,7 +30,7 @@ def reaches(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], of: Of, ou
         func: The operation.
         args: Its arguments, of which at least one depends on the input.
         kwargs: Its named arguments.
-        of: The reach of a tensor, None for one that does not depend on the input.
+        of: Returns the reach of a tensor, or None if it does not depend on the input.
         out: The results.
     """
     operation = func._overloadpacket
@@ -44,7 +44,7 @@ def reaches(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], of: Of, ou
 
 
 def rule(*operations: Any) -> Callable[[Rule], Rule]:
-    """Decorator: enter a rule for operations."""
+    """Decorator: register a rule for operations."""
 
     def enter(made: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, made))
@@ -61,7 +61,7 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 
 
 def operations(*names: str) -> list[Any]:
-    """Operations by name, those that this PyTorch has."""
+    """Operations by name, those that this PyTorch version has."""
     return [getattr(aten, name) for name in names if hasattr(aten, name)]
 
 
@@ -77,7 +77,7 @@ def nothing(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
 
 @rule(*operations("_to_copy", "clone", "detach", "alias", "lift_fresh", "contiguous", "native_dropout"))
 def element_by_element(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """The union over all arguments, as they broadcast."""
+    """The union over all arguments, with broadcasting."""
     result = out if isinstance(out, Tensor) else out[0]
     given = [of(tensor) for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)]
     known = [_raised(reach, result.dim()) for reach in given if reach is not None]
@@ -86,14 +86,14 @@ def element_by_element(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> l
 
 @rule(aten.copy_)
 def copied(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """A copy into a tensor; into a part of one it would be lost."""
+    """A copy into a whole tensor; a copy into a part of a tensor would be lost, so it raises."""
     if args[0]._base is not None:
         raise UsageError("receptive_field: writing into a part of a tensor cannot be followed; use torch.cat")
     return element_by_element(func, args[1:], {}, of, out)
 
 
 def _raised(reach: Reach, dims: int) -> Reach:
-    """With further dimensions of size 1 in front."""
+    """Prepend dimensions of size 1."""
 
     def raised(tensor: Tensor, fill: float) -> Tensor:
         return tensor.view((1,) * (dims - tensor.dim()) + tensor.shape)
@@ -113,7 +113,7 @@ def reshaped(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]
 
 
 def _reshaped(tensor: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> Tensor:
-    """Only the dimensions between the first and the last that change are made as large as they are."""
+    """Reshape; expands only the dimensions between the first and the last that change."""
     shared = min(len(before), len(after))
     head = next((n for n in range(shared) if before[n] != after[n]), shared)
     tail = next((n for n in range(shared - head) if before[-1 - n] != after[-1 - n]), shared - head)
@@ -129,13 +129,13 @@ def _reshaped(tensor: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -
 @rule(*operations("permute", "transpose", "t", "expand", "select", "flip", "repeat", "unfold"))
 @rule(*operations("narrow", "diagonal", "numpy_T", "movedim"))
 def rearranged(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """The operation itself, done to the intervals."""
+    """The same operation, applied to the intervals."""
     return [_moved(reach_of(of, args[0]), args[0], lambda tensor, fill: func(tensor, *args[1:], **kwargs))]
 
 
 @rule(aten.roll)
 def rolled(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Around the ends, along some dimensions; along others nothing changes."""
+    """Roll along the given dimensions; the others do not change."""
     given = arguments(func, args, kwargs)
     dims = {dim % out.dim() for dim in given["dims"]} or set(range(out.dim()))
 
@@ -148,7 +148,7 @@ def rolled(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
 
 @rule(aten.slice)
 def sliced(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Every so many-th element; places lie farther apart."""
+    """Every n-th element; places are farther apart."""
     given = arguments(func, args, kwargs)
     (reach,) = rearranged(func, args, kwargs, of, out)
     before = reach_of(of, args[0])
@@ -164,7 +164,7 @@ def padded(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
 
 @rule(*operations("split", "split_with_sizes", "unbind", "chunk"))
 def taken_apart(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """One tensor into several."""
+    """Split one tensor into several."""
     reach = reach_of(of, args[0])
 
     def piece(number: int) -> Callable[[Tensor, float], Tensor]:
@@ -175,7 +175,7 @@ def taken_apart(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Rea
 
 @rule(aten.cat)
 def joined(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Several tensors into one; what does not depend on the input depends on nothing."""
+    """Concatenate tensors; a tensor without a reach depends on nothing."""
     dim = args[1] % out.dim() if len(args) > 1 else kwargs.get("dim", 0) % out.dim()
     known = next(reach for tensor in args[0] if (reach := of(tensor)) is not None)
     nothing = tuple(axis.each(lambda tensor, fill: torch.full((1,) * out.dim(), fill)) for axis in known)
@@ -199,7 +199,7 @@ def joined(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
 
 @rule(aten.stack)
 def stacked(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Several tensors along a new dimension."""
+    """Stack tensors along a new dimension."""
     dim = (args[1] if len(args) > 1 else kwargs.get("dim", 0)) % out.dim()
     raised = {id(tensor): tensor.unsqueeze(dim) for tensor in args[0]}
     by_tensor = {
@@ -212,7 +212,7 @@ def stacked(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
 
 @rule(*operations("index", "index_select", "gather", "take_along_dim", "embedding"))
 def picked(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Picking by numbers that are not known here: all that could be picked."""
+    """Indexing by values that are not known here: the union over all that could be picked."""
     reach = reach_of(of, args[0])
     whole = (axis.over(range(args[0].dim())) for axis in reach)
     return [tuple(axis.each(lambda tensor, fill: tensor.reshape((1,) * out.dim())) for axis in whole)]
@@ -227,7 +227,7 @@ def reach_of(of: Of, tensor: Any) -> Reach:
 
 
 def _moved(reach: Reach, tensor: Tensor, move: Callable[[Tensor, float], Tensor]) -> Reach:
-    """A move of all elements of a tensor, done to the intervals at its full shape."""
+    """Move all elements of a tensor; applied to the intervals at the tensor's full shape."""
 
     def full(part: Tensor, fill: float) -> Tensor:
         before = part.expand(tensor.shape)
@@ -252,7 +252,7 @@ def _largest(pieces: list[tuple[int, Reach]], number: int) -> float:
 @rule(*operations("mean", "sum", "amax", "amin", "var", "std", "var_mean", "logsumexp", "linalg_vector_norm"))
 @rule(*operations("max", "min", "prod", "norm"))
 def reduced(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """The union over the dimensions that go."""
+    """The union over the reduced dimensions."""
     results = [out] if isinstance(out, Tensor) else list(out)
     if len(args) > 1 and isinstance(args[1], Tensor):  # the larger of two tensors
         return element_by_element(func, args, kwargs, of, out)
@@ -272,26 +272,26 @@ def _reduced(reach: Reach, rank: int, dims: Any, kept: bool) -> Reach:
 
 @rule(*operations("_softmax", "_log_softmax", "_safe_softmax", "cumsum", "glu"))
 def along(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each element from all along one dimension."""
+    """Each element depends on all along one dimension."""
     return [tuple(axis.over([args[1]]) for axis in reach_of(of, args[0]))]
 
 
 @rule(*operations("native_layer_norm", "_fused_rms_norm"))
 def layer_norm(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each element from all of the last dimensions."""
+    """Each element depends on all of the normalised dimensions."""
     return [tuple(axis.over(range(-len(args[1]), 0)) for axis in reach_of(of, args[0]))]
 
 
 @rule(aten.native_group_norm)
 def group_norm(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each element from all places."""
+    """Each element depends on all places."""
     return [tuple(axis.over(range(1, args[0].dim())) for axis in reach_of(of, args[0]))]
 
 
 @rule(*operations("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"))
 @rule(*operations("_batch_norm_with_update", "_batch_norm_no_update", "cudnn_batch_norm"))
 def batch_norm(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Element by element with running statistics, from all places with the batch's own."""
+    """Element by element with running statistics; from all places with batch statistics."""
     reach = reach_of(of, args[0])
     if not arguments(func, args, kwargs).get("training", False):
         return [reach]
@@ -300,13 +300,13 @@ def batch_norm(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reac
 
 @rule(*operations("mm", "bmm", "mv", "dot"))
 def product(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each element from a row of the first and a column of the second matrix."""
+    """Each element depends on a row of the first matrix and a column of the second."""
     return [_product(args[0], args[1], of, out.dim())]
 
 
 @rule(*operations("addmm", "baddbmm", "addbmm"))
 def product_and_sum(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """A product of the last two, and the first added."""
+    """A product of the last two, plus the first."""
     known = [_raised(reach, out.dim()) for reach in [of(args[0])] if reach is not None]
     if of(args[1]) is not None or of(args[2]) is not None:
         known.insert(0, _product(args[1], args[2], of, out.dim()))
@@ -315,7 +315,7 @@ def product_and_sum(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list
 
 @rule(*operations("linear"))
 def linear(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each element from all of the last dimension."""
+    """Each element depends on all of the last dimension."""
     return [tuple(axis.over([-1]) for axis in reach_of(of, args[0]))]
 
 
@@ -334,7 +334,7 @@ def _product(first: Tensor, second: Tensor, of: Of, rank: int) -> Reach:
 @rule(*operations("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"))
 @rule(*operations("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"))
 def attention(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """Each query's own, and all keys and values."""
+    """Each query's own reach, and that of all keys and values."""
     known = []
     for tensor, summed in zip(args[:3], ([-1], [-2, -1], [-2]), strict=True):
         if (reach := of(tensor)) is not None:

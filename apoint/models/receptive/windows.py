@@ -1,4 +1,4 @@
-"""What convolutions and poolings do to receptive fields: the union over a window that slides."""
+"""The effect of convolutions and poolings on receptive fields: the union over a sliding window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apoint.models.receptive.rules import Of, arguments, operations, reach_of, r
 
 @dataclass(frozen=True)
 class Window:
-    """A window along one dimension: its size in steps, its stride, its dilation, what is padded before."""
+    """A window along one dimension: its size in steps, its stride, its dilation, the padding before."""
 
     size: int
     stride: int
@@ -37,7 +37,7 @@ def convolution(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Rea
 
 
 def _channels(tensor: Tensor, fill: float, groups: int, out_channels: int) -> Tensor:
-    """The union over the channels of each group, for every channel that comes out."""
+    """The union over the channels of each group, for every output channel."""
     if tensor.shape[1] == 1:
         return tensor
     parts = tensor.reshape(len(tensor), groups, -1, *tensor.shape[2:])
@@ -67,7 +67,7 @@ def average_pool(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Re
     *operations("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_avg_pool1d")
 )
 def adaptive_pool(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[Reach]:
-    """The union over each of the windows, which may differ by one in size."""
+    """The union over each window; window sizes may differ by one."""
     result = out if isinstance(out, Tensor) else out[0]
     inputs, reach = args[0], reach_of(of, args[0])
     count = inputs.dim() - 2
@@ -83,7 +83,7 @@ def adaptive_pool(func: Any, args: Any, kwargs: Any, of: Of, out: Any) -> list[R
 
 
 def _binned(axis: Axis, dim: int, length: int, bins: list[tuple[int, int]], is_own: bool) -> Axis:
-    """The union over bins of one dimension, and a longer stride if it is this axis's own."""
+    """The union over bins of one dimension, and a larger stride if the dimension is this axis's own."""
 
     def union(tensor: Tensor, fill: float) -> Tensor:
         if tensor.shape[dim] == 1:
@@ -97,14 +97,14 @@ def _binned(axis: Axis, dim: int, length: int, bins: list[tuple[int, int]], is_o
 
 
 def _union(tensor: Tensor, dim: int, fill: float) -> Tensor:
-    """Over one dimension: the least of first pixels, the greatest of last ones, the mean of places."""
+    """Over one dimension: the minimum of first pixels, the maximum of last pixels, the mean of places."""
     if math.isnan(fill):
         return tensor.nanmean(dim, keepdim=True)
     return tensor.amin(dim, keepdim=True) if fill > 0 else tensor.amax(dim, keepdim=True)
 
 
 def _each_dim(count: int, size: Any, stride: Any, dilation: Any, padding: Any) -> list[Window]:
-    """A window for each dimension, from settings that stand once or for each of them."""
+    """A window for each dimension, from settings given once or once per dimension."""
 
     def each(setting: Any) -> list[int]:
         values = [setting] if isinstance(setting, int) else list(setting)
@@ -115,7 +115,7 @@ def _each_dim(count: int, size: Any, stride: Any, dilation: Any, padding: Any) -
 
 
 def _windows(reach: Reach, inputs: Tensor, out: Tensor, windows: list[Window]) -> Reach:
-    """Windows over the last dimensions; the last of these belong to the axes of the image."""
+    """Windows over the last dimensions; the last of these are the axes of the image."""
     begin = inputs.dim() - len(windows)
     for position, window in enumerate(windows):
         dim, own = begin + position, position - (len(windows) - len(reach))
@@ -125,7 +125,7 @@ def _windows(reach: Reach, inputs: Tensor, out: Tensor, windows: list[Window]) -
 
 
 def _slid(axis: Axis, dim: int, window: Window, lengths: tuple[int, int], is_own: bool) -> Axis:
-    """The union over a window that slides along one dimension."""
+    """The union over a window sliding along one dimension."""
     before, after = lengths
     reached = (window.size - 1) * window.dilation + 1
     end = (after - 1) * window.stride + reached - before - window.before
@@ -142,7 +142,7 @@ def _slid(axis: Axis, dim: int, window: Window, lengths: tuple[int, int], is_own
 
 
 def _extended(tensor: Tensor, dim: int, before: int, after: int, step: float) -> Tensor:
-    """As if the image went on at both ends; a negative number after the end cuts elements off."""
+    """Extend as if the image continued at both ends; a negative `after` cuts elements off."""
     shape = [1] * tensor.dim()
     shape[dim] = -1
     first, last = tensor.narrow(dim, 0, 1), tensor.narrow(dim, tensor.shape[dim] - 1, 1)

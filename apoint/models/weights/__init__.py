@@ -1,6 +1,6 @@
-"""Weights in files: reading and writing them in anyone's layout, with the preprocessing they belong to.
+"""Weight files: read and write them in our layout or another library's, with their preprocessing.
 
-loading         `load_weights`, what it reports, and what is said of weights that do not fit
+loading         `load_weights`, what it reports, and the errors for weights that do not fit
 saving          `save_weights`, in our layout or another library's
 files           safetensors and state dicts as tensors by name; nothing in a file is ever executed
 preprocessing   how images have to be prepared for a set of weights

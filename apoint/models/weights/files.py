@@ -1,6 +1,6 @@
-"""Files of weights as tensors by name: safetensors, and state dicts that PyTorch wrote.
+"""Weight files as tensors by name: safetensors, and state dicts written by PyTorch.
 
-A state dict is read with `weights_only=True`, which makes tensors and plain containers and runs nothing.
+A state dict is read with `weights_only=True`, which makes tensors and plain containers and runs no code.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SAFETENSORS = ".safetensors"
 
 
 def file_of(path: str | Path) -> Path:
-    """The file that a path means: itself, or the one in a folder as the Hub has them."""
+    """The file for a path: the path itself, or `model.safetensors` in a folder, as on the Hub."""
     place = Path(path)
     return place / "model.safetensors" if place.is_dir() else place
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, and what is written about them in it."""
+    """The tensors of a file by name, and the file's metadata."""
     if not path.exists():
         raise UsageError(f"there is no file {path}")
     if path.suffix == _SAFETENSORS:
@@ -54,7 +54,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def _read_state_dict(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old forms, which are read all the same or refused
+            warnings.simplefilter("ignore")  # about old formats, which are read anyway or rejected
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         first = str(error).splitlines()[0] if str(error) else ""
@@ -77,7 +77,7 @@ def _read_state_dict(path: Path) -> Any:
 
 
 def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict in a file, or in one of the places where training scripts put it."""
+    """The state dict in a file, or under one of the keys that training scripts use."""
     if isinstance(found, Mapping):
         if found and all(isinstance(value, Tensor) for value in found.values()):
             return {str(name): value for name, value in found.items()}
@@ -93,7 +93,7 @@ def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _without_prefix(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names without what wrappers put before all of them."""
+    """Names without the prefixes that wrappers add to all of them."""
     for prefix in _PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights):
             return _without_prefix({name.removeprefix(prefix): value for name, value in weights.items()})
@@ -101,7 +101,7 @@ def _without_prefix(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file; it is there whole or not at all."""
+    """Write a safetensors file atomically: the whole file or nothing."""
     if path.suffix != _SAFETENSORS:
         raise UsageError(f"weights are written as {_SAFETENSORS} files, got {path.name}")
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}

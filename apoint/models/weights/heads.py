@@ -1,4 +1,4 @@
-"""What the head of a model is among its weights: the one part that may be for another number of classes."""
+"""Which weights belong to the head: the one part that may be for another number of classes."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def is_head(name: str) -> bool:
 
 
 def is_other_head(name: str, shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether a weight of a file differs from a model's only in the number of classes."""
+    """Whether a weight in a file differs from the model's only in the number of classes."""
     return is_head(name) and len(shape) == len(wanted) and tuple(shape[1:]) == tuple(wanted[1:])

@@ -1,4 +1,4 @@
-"""Loading weights: which layout a file has, what fits, what is resized or left; all of it or nothing."""
+"""Load weights: find a file's layout, what fits, what is resized or left; all or nothing."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SHOWN = 5
 
 
 def count_parameters(model: nn.Module, *, trainable_only: bool = False) -> int:
-    """The number of parameters, tied ones counted once."""
+    """Return the number of parameters; tied ones are counted once."""
     chosen = (p for p in model.parameters() if p.requires_grad or not trainable_only)
     return sum(parameter.numel() for parameter in chosen)
 
 
 @dataclass
 class Loaded:
-    """What was loaded.
+    """A report on what was loaded.
 
     Attributes:
-        layout: Whose names and shapes the file has.
-        matched: Our names of the weights that were taken as they are.
-        resized: Those that were brought to the model's size, with both shapes.
-        left: Those that stay as they were, because the file lacks them or has another number of classes.
-        ignored: Names of the file that hold nothing to load.
-        preprocessing: How images have to be prepared, as far as it is known.
+        layout: The layout of the file's names and shapes.
+        matched: Our names of the weights that were loaded unchanged.
+        resized: Those that were resized to fit the model, with both shapes.
+        left: Those that keep their values, because the file lacks them or has another number of classes.
+        ignored: Names in the file with nothing to load.
+        preprocessing: How images must be prepared, if known.
         notes: What else to know, such as values that are not finite.
     """
 
@@ -59,18 +59,18 @@ class Loaded:
 def load_weights(
     model: nn.Module, path: str | Path, *, layout: str | None = None, strict: bool = False
 ) -> Loaded:
-    """Load all weights of a model from a file, in whatever layout they are.
+    """Load all weights of a model from a file, in any known layout.
 
-    Values are converted to the type of the model's tensors. Of tied weights, one name in the file is enough.
-    Position embeddings and tables of relative positions for another size of images are interpolated; a head
-    for another number of classes, or none, leaves the model's own as it is. What was done is in the report.
-    Nothing is loaded unless everything else fits.
+    Values are converted to the dtype of the model's tensors. For tied weights, one name in the file is
+    enough. Position embeddings and tables of relative positions for another image size are interpolated; if
+    the file has no head, or one for another number of classes, the model's head is left unchanged. The report
+    says what was done. Nothing is loaded unless everything else fits.
 
     Args:
         model: The model, changed in place.
         path: A safetensors file, a state dict saved by PyTorch, or a folder with `model.safetensors`.
-        layout: Whose names the file has; by default the layout that fits best.
-        strict: Refuse to resize anything or to leave a head.
+        layout: The layout of the file's names; by default, the layout that fits best.
+        strict: Raise rather than resize anything or leave a head.
     """
     place = files.file_of(path)
     weights, metadata = files.read(place)
@@ -92,7 +92,7 @@ def load_weights(
 
 
 def _hint(model: nn.Module, weights: Mapping[str, Tensor]) -> str:
-    """What the weights would fit, if it is a model of ours."""
+    """The model that the weights would fit, if it is one of ours."""
     from apoint.models.weights.suggesting import what_fits  # it builds models, which load weights
 
     fitting = what_fits(weights) if weights and hasattr(model, "family") else None
@@ -101,7 +101,7 @@ def _hint(model: nn.Module, weights: Mapping[str, Tensor]) -> str:
 
 @dataclass
 class _Fit:
-    """A file in one layout, against a model."""
+    """How well a file in one layout fits a model."""
 
     report: Loaded
     values: dict[str, Tensor]
@@ -144,12 +144,12 @@ def _missing(
     strict: bool,
     report: Loaded,
 ) -> dict[str, tuple[str, ...]]:
-    """What the file lacks and should have; the rest is noted as left."""
+    """What the file lacks and should have; the rest is reported as left."""
     given = {state[name].data_ptr() for name in values if state[name].numel()}
     missing: dict[str, tuple[str, ...]] = {}
     for name, names in found.missing.items():
         if state[name].numel() and state[name].data_ptr() in given:
-            continue  # tied to one that is there
+            continue  # tied to one that is present
         may_lack = name.endswith(".num_batches_tracked") or any(
             re.fullmatch(pattern, name) for pattern in layout.optional
         )
@@ -170,7 +170,7 @@ def _notes(values: Mapping[str, Tensor]) -> list[str]:
 def _problems(
     layout: Layout, missing: Mapping[str, tuple[str, ...]], found: Translation, shapes: Iterable[str]
 ) -> list[str]:
-    """What differs between a file and a model, in half-sentences."""
+    """The differences between a file and a model, as phrases."""
     lacking = [name for names in missing.values() for name in names]
     problems = [
         _some("the file lacks", lacking),

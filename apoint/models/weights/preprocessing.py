@@ -1,6 +1,6 @@
 """How images are prepared for a set of weights: size, crop, interpolation, mean, standard deviation.
 
-The same network with the wrong preprocessing loses up to ten points of accuracy, and no error tells so.
+With the wrong preprocessing, the same network loses up to ten points of accuracy, without any error.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Colours = tuple[float, float, float]
 IMAGENET: tuple[Colours, Colours] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's colours, in [0, 1]."""
 HALVES: tuple[Colours, Colours] = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-"""What brings [0, 1] to [-1, 1]."""
+"""Maps [0, 1] to [-1, 1]."""
 _NUMBERED = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, which Hugging Face writes
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From a picture to what a network was trained on.
+    """Turns a picture into the kind of input that a network was trained on.
 
     Attributes:
         mean: Subtracted from each colour in [0, 1].
         std: What the difference is divided by.
-        size: The side of the square that the network sees.
+        size: The side of the square input of the network.
         crop_share: The side of that square as a share of the shorter side after resizing.
         interpolation: How to resize.
-        known_from: Where this comes from; "assumed" if nothing said so.
+        known_from: The source of these values; "assumed" if there is none.
     """
 
     mean: Colours
@@ -50,7 +50,7 @@ class Preprocessing:
     known_from: str = ""
 
     def __call__(self, image: Image) -> Tensor:
-        """A picture as [3, size, size]: the shorter side resized, the centre cut out, normalised."""
+        """A picture as [3, size, size]: shorter side resized, centre cropped, normalised."""
         from PIL.Image import Resampling
 
         picture = image.convert("RGB")
@@ -66,12 +66,12 @@ class Preprocessing:
         return (unit - torch.tensor(self.mean).view(3, 1, 1)) / torch.tensor(self.std).view(3, 1, 1)
 
     def to_json(self) -> str:
-        """As text, for a file's metadata."""
+        """This preprocessing as text, for a file's metadata."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str, known_from: str) -> Preprocessing:
-        """From what `to_json` wrote."""
+        """Read the output of `to_json`."""
         try:
             return _from_mapping(json.loads(text), known_from)
         except (ValueError, TypeError, KeyError) as error:
@@ -96,7 +96,7 @@ def _from_mapping(facts: Mapping[str, Any], known_from: str) -> Preprocessing:
 def of_weights(
     model: nn.Module, path: Path, layout: str, metadata: Mapping[str, str]
 ) -> Preprocessing | None:
-    """The preprocessing that belongs to a file: written in it, beside it, or what its makers usually do."""
+    """The preprocessing for a file: from the file, from a file next to it, or its publisher's usual one."""
     if "preprocessing" in metadata:
         return Preprocessing.from_json(metadata["preprocessing"], path.name)
     for name, reader in (("preprocessor_config.json", _hub_facts), ("config.json", _timm_facts)):

@@ -1,4 +1,4 @@
-"""Writing a model's weights, in our layout or another library's."""
+"""Write a model's weights, in our layout or another library's."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def save_weights(
 
     Args:
         model: The model.
-        path: The file, with the extension .safetensors; one that exists is replaced.
-        layout: Whose names and shapes: `apoint`, or `timm`, `torchvision`, `microsoft`, `facebook`,
-            `huggingface` as far as they have this family.
-        preprocessing: How images have to be prepared for these weights; written into the file.
+        path: The file, with the extension .safetensors; an existing file is replaced.
+        layout: The layout of names and shapes: `apoint`, or `timm`, `torchvision`, `microsoft`, `facebook`,
+            `huggingface` where they have this family.
+        preprocessing: How images must be prepared for these weights; written into the file.
     """
     known = layouts_of(model)
     if layout not in known:
@@ -46,7 +46,7 @@ def save_weights(
 
 
 def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of tied weights the first name; `load_weights` needs no more."""
+    """Keep only the first name of tied weights; `load_weights` needs no more."""
     first: dict[tuple[int, torch.Size], str] = {}
     for name, value in weights.items():
         first.setdefault((value.data_ptr() if value.numel() else id(value), value.shape), name)

@@ -1,4 +1,4 @@
-"""Which model a file of weights belongs to, for the sentence that says that it does not fit another."""
+"""Which model a weight file belongs to, for the error message when it does not fit another."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from apoint.models.layouts.core import Layout, layouts_of, resized, to_ours
 from apoint.models.weights.heads import is_other_head
 from apoint.registry import registry
 
-_ALIKE = 0.3  # of the names, for a family to be looked at more closely
+_ALIKE = 0.3  # share of the names needed to examine a family more closely
 
 
 def what_fits(weights: Mapping[str, Tensor]) -> str | None:
     """The model whose names and shapes a file has, with its layout; None if there is none.
 
-    Models are built without memory, one of each family first.
+    Models are built on the meta device, without memory; first one of each family.
     """
     families: dict[str, list[str]] = {}
     for name in registry("model"):
