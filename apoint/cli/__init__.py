@@ -1,10 +1,10 @@
-"""The command line: thin. Parse, build, call; nothing is computed here.
+"""The command line, a thin layer: parse, build, call. Nothing is computed here.
 
-Subcommands are imported when they are called, so that `apoint --help` and the Tab key never wait for
+Subcommands are imported when they are called, so that `apoint --help` and tab completion never wait for
 PyTorch. Results go to standard output, progress and notes to standard error.
 
 Exit codes: 0 done · 1 failure · 2 wrong input · 3 training diverged · 4 a verdict is not as expected ·
-70 an error nobody foresaw, its traceback in a file · 128 + n stopped by signal n (130 Ctrl-C, 143 SIGTERM).
+70 an unexpected error, its traceback in a file · 128 + n stopped by signal n (130 Ctrl-C, 143 SIGTERM).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and imports each from `apoint.cli.<name>` when it is used."""
+    """A group with a fixed list of commands; imports each from `apoint.cli.<name>` when it is used."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         with failures.seeing_closed_pipes():
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Answer an unknown command with the nearest known one."""
+        """Raise for an unknown command, and suggest the nearest known one."""
         from apoint.errors import suggestion
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -98,12 +98,12 @@ def command(debug: bool) -> None:
         os.environ["APOINT_DEBUG"] = "1"
     try:
         os.getcwd()
-    except OSError:  # PyTorch's libraries would end the process without a word
+    except OSError:  # PyTorch's libraries would end the process without a message
         raise UsageError("the current folder no longer exists; change to one that does") from None
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with an exit code that means something."""
+    """Run the command line and exit with a meaningful exit code."""
     # OpenMP's threads wait by spinning, which starves everything else on the machine; ask them to sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     is_program, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
@@ -116,13 +116,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = failures.FAILURE
         failures.tell(problem, code, [])
     if is_program:
-        gc.freeze()  # or Python goes through all of PyTorch's objects on leaving, for half a second
+        gc.freeze()  # otherwise Python traverses all of PyTorch's objects on exit, for half a second
     if code:
         sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int | str | None:
-    """Run the command line; returns the exit code. Whatever is raised becomes a sentence here."""
+    """Run the command line and return the exit code; any exception becomes a sentence here."""
     try:
         command.main(args=arguments, prog_name="apoint", standalone_mode=False)
     except SystemExit as leaving:

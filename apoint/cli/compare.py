@@ -32,7 +32,7 @@ last_option = click.option(
 
 
 def fleet_options(command: Any) -> Any:
-    """The options that `compare` and `improve` share: where things are, and how the fleet is trained."""
+    """Add the options that `compare` and `improve` share: paths, and how the fleet is trained."""
     for option in reversed(
         [
             click.option("--backend", "--engine", "backend", default="auto", show_default=True,
@@ -169,7 +169,7 @@ def command(
 
 
 class _Ahead:
-    """Watches a fleet; once replicas train, imports what the report will need, as there is time now."""
+    """Watches a fleet; once replicas train, uses the time to import what the report will need."""
 
     def __init__(self, watch: Callable[[FleetMoment], None]) -> None:
         self._watch, self._begun = watch, False
@@ -177,19 +177,19 @@ class _Ahead:
     def __call__(self, moment: FleetMoment) -> None:
         if moment.progress > 0 and not self._begun:
             self._begun = True
-            # Not `threading.Thread`, which waits for ever for a thread that has no memory to begin.
+            # Not `threading.Thread`, which waits forever for a thread that has no memory to start.
             with contextlib.suppress(RuntimeError, MemoryError):
                 _thread.start_new_thread(self._import, ())
         self._watch(moment)
 
     def _import(self) -> None:
-        with contextlib.suppress(MemoryError):  # whoever needs them tries again
+        with contextlib.suppress(MemoryError):  # imported again where they are needed
             for name in ("matplotlib.figure", "matplotlib.backends.backend_svg", "scipy.optimize"):
                 importlib.import_module(name)
 
 
 def _sorted_arguments(others: tuple[str, ...]) -> tuple[str | None, dict[str, Any]]:
-    """The second recipe, if there is one, and what is changed in both."""
+    """The second recipe, if there is one, and the changes to both."""
     from apoint.errors import UsageError
 
     recipes = [each for each in others if "=" not in each]
@@ -201,7 +201,7 @@ def _sorted_arguments(others: tuple[str, ...]) -> tuple[str | None, dict[str, An
 
 
 def _once_each(pairs: Any) -> dict[str, Any]:
-    """Changes by key; a key that is changed twice has no meaning."""
+    """Changes by key; raises if a key is changed twice."""
     from apoint.errors import UsageError
     from apoint.recipe import parse_overrides
 
@@ -213,7 +213,7 @@ def _once_each(pairs: Any) -> dict[str, Any]:
 
 
 def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Lists that were written with commas, and nothing for what was left out."""
+    """The settings with comma-separated lists parsed and omitted options dropped."""
     from apoint.errors import UsageError
 
     parsed = {name: value for name, value in settings.items() if value not in (None, ())}
@@ -273,11 +273,11 @@ def _write_report(comparison: Comparison, path: str | None) -> str:
 
 
 def _show_so_far(comparison: Comparison, report_path: str | None, as_json: bool) -> None:
-    """What was known when somebody stopped it: the verdict of the last look, which is valid, and the page."""
+    """Show what was known at an interruption: the verdict of the last look, which is valid, and the page."""
     if comparison.verdict is None:
         return
     written = _write_report(comparison, report_path)
-    if not as_json:  # there the last line tells of the interruption
+    if not as_json:  # in JSON, the last line reports the interruption
         _show_result(comparison, comparison.verdict, written, as_json)
 
 
@@ -290,7 +290,7 @@ def _show_result(comparison: Comparison, verdict: Verdict, report: str, as_json:
 
 
 def exit_unless_expected(expected: str, verdict: Verdict) -> None:
-    """Exit with code 4 if the verdict is another than expected."""
+    """Exit with code 4 if the verdict is not the expected one."""
     met = verdict.outcome == expected
     if expected == "not-worse":
         met = verdict.outcome in ("better", "equivalent")

@@ -1,4 +1,4 @@
-"""`apoint data`: which datasets there are, fetching them, checking them."""
+"""`apoint data`: list, fetch and check datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command() -> None:
 @_ROOT
 @_JSON
 def list_datasets(data_root: str | None, as_json: bool) -> None:
-    """List datasets, and whether they are here."""
+    """List datasets, and whether they are on this machine."""
     from apoint.data import catalogue
 
     rows = catalogue(data_root)
@@ -41,7 +41,7 @@ def list_datasets(data_root: str | None, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Fetch it again even if it is already there.")
 @_JSON
 def fetch_dataset(name: str, data_root: str | None, force: bool, as_json: bool) -> None:
-    """Download a public dataset, verified by its hash; an interrupted download goes on."""
+    """Download a public dataset, verified by its hash; an interrupted download resumes."""
     from apoint.data import fetch
 
     moving = sys.stderr.isatty()

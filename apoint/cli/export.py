@@ -45,7 +45,7 @@ def command() -> None:
 @options.runs_root
 @options.as_json
 def csv(**arguments: Any) -> None:
-    """Write the metrics of RUNS as a CSV file with a row for each number."""
+    """Write the metrics of RUNS as a CSV file with one row per number."""
     from apoint.store import to_csv
 
     _export(to_csv, "rows", **arguments)
@@ -59,7 +59,7 @@ def csv(**arguments: Any) -> None:
 @options.runs_root
 @options.as_json
 def parquet(**arguments: Any) -> None:
-    """Write the metrics of RUNS as a Parquet file with a row for each number."""
+    """Write the metrics of RUNS as a Parquet file with one row per number."""
     from apoint.store import to_parquet
 
     _export(to_parquet, "rows", **arguments)
@@ -73,7 +73,7 @@ def parquet(**arguments: Any) -> None:
 @options.runs_root
 @options.as_json
 def tensorboard(**arguments: Any) -> None:
-    """Write the metrics of RUNS as TensorBoard event files, a folder for each run."""
+    """Write the metrics of RUNS as TensorBoard event files, one folder per run."""
     from apoint.store import to_tensorboard
 
     _export(to_tensorboard, "points", **arguments)
@@ -86,10 +86,10 @@ def tensorboard(**arguments: Any) -> None:
 @options.runs_root
 @options.as_json
 def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) -> None:
-    """Write the weights of RUN, from its newest sound checkpoint, as a state dict.
+    """Write the weights of RUN, from its newest intact checkpoint, as a state dict.
 
-    A file that ends in .pt, .pth or .bin is one for torch.load, any other is a safetensors file. What the
-    model expects of its inputs is printed with it.
+    A file that ends in .pt, .pth or .bin is written for torch.load, any other as safetensors. The
+    preprocessing that the model expects is printed as well.
     """
     from apoint.store import find_run, to_state_dict
     from apoint.store.exports.weights import saved_preprocessing
@@ -104,7 +104,7 @@ def state_dict(run: str, path: str, force: bool, runs_root: str, as_json: bool) 
 
 
 def _expected_inputs(known: Preprocessing | None) -> str:
-    """What has to be done to inputs for these weights, on lines of its own."""
+    """The preprocessing of inputs for these weights, on separate lines."""
     if known is None:
         return ""
     raw = "x / 255" if known.had_bytes else "x"

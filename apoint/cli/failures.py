@@ -1,4 +1,4 @@
-"""How the command line fails: one sentence and an exit code for every exception, foreseen or not."""
+"""How the command line fails: one sentence and an exit code for every exception, expected or not."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FAILURE, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # older versions of click print the help
 _MOST_LETTERS = 400
 _LAST_LINES = 12
-_OWN_MODULE = "apoint_user_"  # how the modules of the user's files are called
+_OWN_MODULE = "apoint_user_"  # prefix of the modules made from the user's files
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 class PipeClosedError(OSError):
-    """A pipe was closed at its other end; not with the number by which click would leave without a word."""
+    """A pipe was closed at its other end; its errno is not the one on which click exits silently."""
 
 
 @contextmanager
 def seeing_closed_pipes() -> Iterator[None]:
-    """Raise `PipeClosedError` where a pipe is broken."""
+    """Raise `PipeClosedError` for a broken pipe."""
     try:
         yield
     except BrokenPipeError as error:
@@ -39,10 +39,10 @@ def seeing_closed_pipes() -> Iterator[None]:
 
 
 def report(error: BaseException, arguments: list[str]) -> int:
-    """Say what went wrong, on standard error and with --json on standard output too; returns the exit code.
+    """Report an error on standard error, with --json on standard output too, and return the exit code.
 
     Args:
-        error: What was raised.
+        error: The exception.
         arguments: The command line.
     """
     if isinstance(error, click.Abort | KeyboardInterrupt):
@@ -102,7 +102,7 @@ def _detail(error: BaseException) -> str:
 
 
 def _unforeseen(error: BaseException, arguments: list[str]) -> tuple[str, int]:
-    """The sentence about a defect: of the user's own code, or else of this program."""
+    """The sentence about a defect, in the user's own code or else in this program."""
     name, place = type(error).__name__, _place(error.__traceback__)
     what = f"{name}: {_short(first_line(error))}" if str(error) else name
     where = f" ({place})" if place else ""
@@ -113,7 +113,7 @@ def _unforeseen(error: BaseException, arguments: list[str]) -> tuple[str, int]:
 
 
 def save_traceback(error: BaseException, arguments: list[str]) -> str:
-    """Write the traceback to a file that only its owner can read; returns where, as part of a sentence."""
+    """Write the traceback to a file that only its owner can read; return its path as part of a sentence."""
     lines = printable("".join(traceback.format_exception(error))).splitlines()
     head = [
         f"apoint {__version__}, Python {platform.python_version()}, {platform.platform()}",
@@ -154,7 +154,7 @@ def _is_own(frame: TracebackType) -> bool:
 
 
 def _file(frame: TracebackType) -> str:
-    """The file of a frame: in this program from its top folder on, else by its name."""
+    """The file of a frame: for this program the path from its top folder, otherwise the file name."""
     path = frame.tb_frame.f_code.co_filename
     module = str(frame.tb_frame.f_globals.get("__name__"))
     if not module.startswith("apoint."):
@@ -164,7 +164,7 @@ def _file(frame: TracebackType) -> str:
 
 
 def _short(text: str) -> str:
-    """The text in one line; what is too long loses its middle."""
+    """The text on one line; a long text loses its middle."""
     line = one_line(text)
     half = _MOST_LETTERS // 2
     return line if len(line) <= _MOST_LETTERS else f"{line[:half]} … {line[-half:]}"

@@ -115,7 +115,7 @@ def command(
 
 
 def _vacant(output: str | None, force: bool) -> Path | None:
-    """Where the improved recipe may go: nothing that is not ours is written over."""
+    """The path for the improved recipe; a file that `improve` did not write is not overwritten."""
     from apoint.errors import UsageError
     from apoint.trials.improver import HEADER
 
@@ -206,7 +206,7 @@ def _screen_words(search: Improver) -> str:
 
 
 def _forecast(forecast: dict[str, float]) -> str:
-    """The chance to find a change that helps, by how much it helps."""
+    """The chance of finding a change that helps, by how much it helps."""
     chances = ", ".join(f"{chance:.0%} for {effect}" for effect, chance in forecast.items())
     return f"the chance to find one change that helps is {chances} standard deviations of the differences"
 
@@ -231,7 +231,7 @@ def _show_result(found: Improvement, reports: list[Path], target: Path | None, a
 
 
 def _show_so_far(folder: Path, reports: list[Path], as_json: bool) -> None:
-    """What was known when somebody stopped it; in JSON the last line tells of the interruption alone."""
+    """Show what was known at an interruption; in JSON, the last line reports only the interruption."""
     from apoint.trials.record import read_result
 
     result = read_result(folder)
@@ -293,7 +293,7 @@ def _line(cells: list[str], widths: list[int]) -> str:
 
 
 def _number(value: Any) -> str:
-    """A difference with its sign; JSON has text for what is not finite."""
+    """A difference with its sign; non-finite values are text in JSON."""
     if not isinstance(value, int | float):
         return "not known"
     return f"{value:+.3g}" if abs(value) > 1e-12 else "0"

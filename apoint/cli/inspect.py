@@ -94,7 +94,7 @@ def _inspected(what: str, data: str | None, changes: dict[str, Any], options: di
             raise UsageError(
                 f"{what} needs data to be inspected with; say --data digits, or a file of your own"
             )
-        with allowing_code():  # the user names the file itself, wherever it lies
+        with allowing_code():  # the user names the file directly, wherever it is
             return sources.inspect_class(file, name, data, changes, **options)
     if what.endswith(".py"):
         raise UsageError(f"{what} is a Python file; say which class in it, as {what}:Net")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plural(kind: str) -> str:
-    """The word under which `apoint list` knows a kind."""
+    """The word that `apoint list` uses for a kind."""
     irregular = {"loss": "losses", "feed-forward": "feed-forwards"}
     return irregular.get(kind, f"{kind}s")
 
@@ -124,7 +124,7 @@ def _recipes(folder: str | None, as_json: bool) -> None:
 
 
 def _findings(code: str | None, as_json: bool) -> None:
-    """What an inspection can find, or all that is always said of one code."""
+    """Print what an inspection can find, or the full card of one code."""
     from apoint.doctor.card import cards
 
     known = cards()

@@ -1,4 +1,4 @@
-"""`apoint models`: which families of models there are, and any model in numbers."""
+"""`apoint models`: list the families of models, and show any model in numbers."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def list_models(as_json: bool) -> None:
 def model_info(
     name: str, input_size: str | None, settings: tuple[str, ...], as_json: bool, **facts: int | None
 ) -> None:
-    """Parameters, multiply-adds, memory and receptive fields of a model, whole and part by part.
+    """Show parameters, multiply-adds, memory and receptive fields of a model, as a whole and by part.
 
-    Nothing is computed and no memory is taken, whatever the size. Activations are what a forward pass keeps
-    of one example for the gradient; multiply-adds are those of matrix products and convolutions.
+    Nothing is computed and no memory is allocated, for any size. Activations are what a forward pass keeps
+    per example for the gradient; multiply-adds are those of matrix products and convolutions.
 
     \b
     apoint models info convnext_tiny

@@ -1,8 +1,8 @@
-"""The one way out: whatever the command line writes to the terminal goes through here.
+"""Terminal output: everything the command line writes to the terminal goes through here.
 
-Text of files, recipes, run folders, servers and exceptions may come from anybody, and none of it may move
-the cursor or repaint the screen. So all text is made printable, and the only escape sequences that get
-through are the colours that `paint` put in.
+Text from files, recipes, run folders, servers and exceptions is untrusted, and none of it may move the
+cursor or repaint the screen. All text is therefore made printable, and the only escape sequences that get
+through are the colours that `paint` adds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 
 from apoint.errors import StorageError, one_line, printable
 
-_SECRET = secrets.token_hex(8)  # what marks a colour, so that no text from elsewhere can
+_SECRET = secrets.token_hex(8)  # marks a colour, so that no text from elsewhere can
 _COLOUR = re.compile(rf"\x00{_SECRET}:(\w*)\x00")
 
 
@@ -33,37 +33,37 @@ def say(
     stream: TextIO | None = None,
     nl: bool = True,
 ) -> None:
-    """Write text to standard output, in what its encoding has; colour only where it is wanted.
+    """Write text to standard output, in the characters of its encoding; colour only where it is wanted.
 
     Args:
         text: One line or several.
-        colour: The colour of all of it.
-        err: Write to standard error; what cannot be written there is dropped, as nobody could be told.
-        stream: Write there instead, in the same manner as to standard error.
+        colour: The colour of the whole text.
+        err: Write to standard error; what cannot be written there is dropped, as it cannot be reported.
+        stream: Write to this stream instead, handled like standard error.
         nl: Whether to end the line.
     """
     _write(_rendered(paint(str(text), colour)), stream or (sys.stderr if err else sys.stdout), nl)
 
 
 def say_json(content: Any, indented: bool = False) -> None:
-    """Write a value as strict JSON, in which control characters are escaped by the rules of JSON."""
+    """Write a value as strict JSON, with control characters escaped as JSON requires."""
     from apoint.store.lines import strict_json
 
     say(strict_json(content, indented))
 
 
 def rewrite(text: object, stream: TextIO, width: int = 100) -> None:
-    """Write a line over the one where the cursor is, and stay on it."""
+    """Overwrite the line that the cursor is on, and stay on it."""
     _write("\r" + one_line(text)[: width - 1].ljust(width - 1), stream, nl=False)
 
 
 def confirm(question: str) -> None:
-    """Ask whether to go on, and leave if not."""
+    """Ask whether to continue, and abort if not."""
     click.confirm(printable(question), abort=True)
 
 
 def paint(text: str, colour: str | None) -> str:
-    """The text in a colour; `say` drops it again where it is not wanted."""
+    """The text in a colour; `say` drops the colour where it is not wanted."""
     return f"\x00{_SECRET}:{colour}\x00{text}\x00{_SECRET}:\x00" if colour else text
 
 
@@ -87,7 +87,7 @@ def _write(text: str, stream: TextIO | None, nl: bool) -> None:
         click.echo(shown, file=stream, nl=nl, color=False if os.environ.get("NO_COLOR") else None)
     except BrokenPipeError:
         if stream is sys.stdout:
-            raise  # the reader has gone, as `head` does
+            raise  # the reader has gone, as with `head`
     except (OSError, ValueError) as error:  # a closed stream raises the latter
         if stream is sys.stdout:
             raise StorageError(f"cannot write to standard output: {_why(error)}") from error
@@ -98,7 +98,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def take_notes() -> None:
-    """Let warnings and log records of all libraries go the same way out."""
+    """Route warnings and log records of all libraries through `say`."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -115,17 +115,17 @@ def take_notes() -> None:
 
 
 def open_streams() -> None:
-    """Have streams to write to, where the shell closed them: what is written there is lost."""
+    """Open null streams where the shell closed the standard ones; what is written to them is lost."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open)
 
 
 def finish_output() -> str | None:
-    """Write out what is still buffered; returns why it cannot be written, if it cannot.
+    """Flush standard output, and return the reason if that fails.
 
-    A reader that has gone is no reason. After a failure standard output leads nowhere, or Python would try
-    again on leaving, and fail with a message and an exit code of its own.
+    A reader that has gone is not a failure. After an error standard output is redirected to the null device;
+    otherwise Python would flush again on exit and fail with its own message and exit code.
     """
     try:
         sys.stdout.flush()
@@ -137,13 +137,13 @@ def finish_output() -> str | None:
 
 
 def close_output() -> None:
-    """Let standard output lead nowhere."""
+    """Redirect standard output to the null device."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more, as `head` leaves it."""
+    """Whether standard output is a pipe whose reader has gone, as with `head`."""
     try:
         poll = select.poll()
         poll.register(sys.stdout, 0)

@@ -1,4 +1,4 @@
-"""`apoint train`: a recipe becomes a run."""
+"""`apoint train`: train a recipe, or resume its run."""
 
 from __future__ import annotations
 

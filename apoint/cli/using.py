@@ -1,4 +1,4 @@
-"""Files of the user's that commands run: those named by `--use`, and those in records with `--allow-code`."""
+"""User files that commands run: those named by `--use`, and with `--allow-code` those in records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def use(files: Iterable[str], recipes: Iterable[str | None] = ()) -> None:
     """Run the files, in the order given, before anything is looked up.
 
     Args:
-        files: Those that `--use` names.
-        recipes: The recipes of the command; those in a record must not run code unless it is allowed.
+        files: The files that `--use` names.
+        recipes: The recipes of the command; those in a record may not run code unless it is allowed.
     """
     from apoint.engine import custom
 

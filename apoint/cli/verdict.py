@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from apoint.verdict.scores import Scores
 
 EXPECTATIONS = ("better", "equivalent", "worse", "not-worse")
-UNNAMED = ("baseline", "candidate")  # columns that say no more than which is which
+UNNAMED = ("baseline", "candidate")  # column names that say nothing about the arms
 NOT_AS_EXPECTED = 4
 
 
@@ -64,15 +64,15 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether one column of SCORES is better than another: a CSV file, one line for each seed.
+    """Decide whether one column of SCORES, a CSV file with one line per seed, is better than another.
 
     \b
     apoint verdict scores.csv
     apoint verdict scores.csv --metric loss --lower-is-better --margin 0.01
     apoint verdict scores.csv --baseline adamw --candidate lion --report page.html
 
-    The columns are baseline and candidate, and seed if there is one; or arm, seed and score with a line for
-    each replica. A replica that failed is nan.
+    The columns are baseline and candidate, and seed if there is one; or arm, seed and score with one line
+    per replica. A failed replica is nan.
 
     Exit codes: 0 done, 1 failure, 2 wrong input, 4 not as expected.
     """
@@ -90,7 +90,7 @@ def command(
 
 
 def _decide(table: Scores, options: dict[str, Any], quiet: bool) -> dict[str, Verdict]:
-    """The verdict on each candidate, with what was not declared beforehand said aloud."""
+    """The verdict on each candidate; reports what was not declared in advance."""
     from apoint.verdict import decide, decide_arms
 
     pairs = len(table.baseline)
@@ -131,7 +131,7 @@ def _check_one(table: Scores) -> None:
 
 
 def _write_report(scores: str, verdicts: dict[str, Verdict], path: str) -> str:
-    """Draw the page that `compare` draws, as far as scores alone can tell; where it is."""
+    """Write the page that `compare` writes, as far as scores alone allow; return its path."""
     from apoint.report import ComparisonRecord, record_html
     from apoint.store import storage_errors, write_atomically
 
@@ -150,7 +150,7 @@ def _write_report(scores: str, verdicts: dict[str, Verdict], path: str) -> str:
 
 
 def _margin_from(table: Scores, exploratory: list[str]) -> float:
-    """Half the baseline's deviation, marked as taken from the data."""
+    """Half the baseline's standard deviation, marked as taken from the data."""
     import math
     import statistics
 
@@ -206,7 +206,7 @@ def _show(verdicts: dict[str, Verdict], report: str, as_json: bool) -> None:
 
 
 def _meet(expected: str, verdicts: dict[str, Verdict]) -> None:
-    """Exit with code 4 if a verdict is another than expected."""
+    """Exit with code 4 if a verdict is not the expected one."""
     welcome = ("better", "equivalent") if expected == "not-worse" else (expected,)
     for name, verdict in verdicts.items():
         if verdict.outcome not in welcome:

@@ -1,4 +1,4 @@
-"""Files that the user names: nothing that is there is overwritten without --force."""
+"""Output files named by the user: an existing file is not overwritten without --force."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ force_option = click.option("--force", is_flag=True, help="Overwrite an existing
 
 
 def check_vacant(path: str | None, force: bool) -> None:
-    """Refuse a place for a file before any work is done: an existing file, unless it may be overwritten.
+    """Reject an output path before any work is done: an existing file, unless it may be overwritten.
 
     Args:
-        path: Where the file shall be; None if there shall be none.
+        path: The path of the file; None to write none.
         force: Whether an existing file may be overwritten.
     """
     if path is None:
@@ -29,7 +29,7 @@ def check_vacant(path: str | None, force: bool) -> None:
 
 
 def check_report(path: str | None, force: bool) -> None:
-    """Refuse a place for a report before any work is done; what this very command wrote is replaced."""
+    """Reject a report path before any work is done; a report that this same command wrote is replaced."""
     if path is not None and Path(path).is_file() and not force:
         from apoint.report.page import is_report_of
 
@@ -38,5 +38,5 @@ def check_report(path: str | None, force: bool) -> None:
 
 
 def command_line() -> str:
-    """What was typed, for the record; the program's own path is no part of it."""
+    """The command as typed, for the record, without the program's own path."""
     return shlex.join(["apoint", *sys.argv[1:]])

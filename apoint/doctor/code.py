@@ -64,11 +64,13 @@ def _listed(names: list[str]) -> str:
 FROZEN_PARAMETERS = card(
     "frozen-parameters",
     stage="code",
-    sees="parameters that want no gradient",
-    cause="They stay as they were initialised. If that is meant, as in fine-tuning, all is well; if not, "
-    "only the rest of the network learns.",
+    sees="parameters with requires_grad=False",
+    cause=(
+        "They keep their initial values. In fine-tuning this may be intended; otherwise only the "
+        "rest of the network learns."
+    ),
     treatment=Treatment(
-        "Set requires_grad of these parameters, and give them to the optimizer.",
+        "Set requires_grad on these parameters, and pass them to the optimizer.",
         code="for parameter in model.parameters():\n    parameter.requires_grad_(True)",
     ),
     healthy=(None, 0.0),
@@ -94,10 +96,12 @@ NO_GRADIENT = card(
     "no-gradient",
     stage="code",
     sees="parameters that the loss does not depend on",
-    cause="A .detach(), .item(), a no_grad block or a layer that is made and not called cuts them off, so "
-    "that they never learn.",
+    cause=(
+        "A .detach(), .item(), a no_grad block, or a layer that is created but never called, cuts"
+        " them off, so they never learn."
+    ),
     treatment=Treatment(
-        "Look in forward() at what happens to the output of these layers, and remove what cuts the graph.",
+        ("Look in forward() at what happens to the output of these layers, and remove what cuts the graph."),
         code="x = self.layer(x)  # not self.layer(x).detach()",
     ),
     healthy=(None, 0.0),
@@ -135,10 +139,12 @@ NOT_IN_OPTIMIZER = card(
     "not-in-optimizer",
     stage="code",
     sees="parameters that the optimizer does not hold",
-    cause="They get gradients and are never updated. It happens when a layer is added, replaced or moved "
-    "to another device after the optimizer was made, or kept in a plain list.",
+    cause=(
+        "They get gradients but are never updated. This happens when a layer is added, replaced "
+        "or moved to another device after the optimizer was created, or kept in a plain list."
+    ),
     treatment=Treatment(
-        "Make the optimizer after the model is complete, with all of its parameters.",
+        "Create the optimizer after the model is complete, with all of its parameters.",
         code="optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
     ),
     healthy=(None, 0.0),
@@ -170,11 +176,13 @@ def _left_out(exam: Examination) -> Iterator[Finding]:
 SYMMETRIC_INIT = card(
     "symmetric-init",
     stage="code",
-    sees="units with the same weights and gradients",
-    cause="They compute the same thing and are updated in the same way, so that the layer has one unit "
-    "however wide it is.",
+    sees="units with identical weights and gradients",
+    cause=(
+        "They compute the same thing and get the same updates, so the layer acts as a single "
+        "unit, however wide it is."
+    ),
     treatment=Treatment(
-        "Initialise weights at random; only biases may all be 0.",
+        "Initialise weights at random. Only biases may all be 0.",
         {"init": "he"},
         "torch.nn.init.kaiming_normal_(layer.weight)",
     ),
@@ -220,9 +228,11 @@ def _rows_agree(matrix: Tensor) -> bool:
 MIXED_EXAMPLES = card(
     "mixed-examples",
     stage="code",
-    sees="the answer to an example depends on the others of its batch, in eval mode too",
-    cause="Something reduces, normalises or reshapes over the axis of examples: they are mixed, and the "
-    "network cannot tell them apart.",
+    sees="predictions that depend on the other examples in the batch, even in eval mode",
+    cause=(
+        "Something reduces, normalises or reshapes over the batch axis. Examples are mixed, and "
+        "the network cannot distinguish them."
+    ),
     treatment=Treatment(
         "Look for a mean, softmax, view or permute over axis 0 in forward().",
         code="x = x.mean(dim=1)  # over positions, not over examples",
@@ -264,11 +274,14 @@ def _mixed(exam: Examination) -> Iterator[Finding]:
 DROPOUT_IN_EVAL = card(
     "dropout-in-eval",
     stage="code",
-    sees="draws in eval mode",
-    cause="Something is drawn at random in eval mode too, usually F.dropout without "
-    "training=self.training; predictions and test metrics are then those of a damaged network.",
+    sees="random numbers drawn in eval mode",
+    cause=(
+        "Random numbers are drawn in eval mode too, usually by F.dropout without "
+        "training=self.training. Predictions and test metrics are then those of a network with "
+        "units missing."
+    ),
     treatment=Treatment(
-        "Tell functional dropout about the mode, or use a module.",
+        "Pass training=self.training to functional dropout, or use the module.",
         code="x = F.dropout(x, 0.5, training=self.training)",
     ),
     healthy=(None, 0.0),
@@ -282,11 +295,13 @@ DROPOUT_IN_EVAL = card(
 UNCONTROLLED_SEED = card(
     "uncontrolled-seed",
     stage="code",
-    sees="draws from generators that are not PyTorch's",
-    cause="Something in the model draws from Python's or NumPy's generator, the clock or the system, so "
-    "that no run can be repeated and comparisons see more noise than there is.",
+    sees="random numbers from generators other than PyTorch's",
+    cause=(
+        "Something in the model draws from Python's or NumPy's generator, the clock or the "
+        "system. No run can be reproduced, and comparisons are noisier than they need to be."
+    ),
     treatment=Treatment(
-        "Draw with PyTorch, or from a generator of your own that you seed and save.",
+        "Draw with PyTorch, or from your own generator that you seed and save.",
         code="mask = torch.rand_like(x) < 0.5  # not random.random()",
     ),
     healthy=(None, 0.0),
@@ -331,9 +346,10 @@ def _equal(one: Tensor, two: Tensor) -> bool:
 NO_ZERO_GRAD = card(
     "no-zero-grad",
     stage="code",
-    sees="gradients added to those of earlier steps",
-    cause="backward() adds to .grad: without zero_grad() each update follows the sum of all gradients so "
-    "far.",
+    sees="gradients that accumulate over steps",
+    cause=(
+        "backward() adds to .grad. Without zero_grad(), each update follows the sum of all gradients so far."
+    ),
     treatment=Treatment(
         "Clear gradients before each backward pass.",
         code="optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
@@ -368,8 +384,11 @@ TRAIN_EVAL_MODE = card(
     "train-eval-mode",
     stage="code",
     sees="training in eval mode",
-    cause="Batch norm then uses running statistics that nobody updates, and dropout does nothing. It "
-    "happens when an evaluation in between switches to eval() and nothing switches back.",
+    cause=(
+        "In eval mode, batch norm uses running statistics that are never updated, and dropout "
+        "does nothing. This happens when an evaluation calls eval() and nothing calls train() "
+        "afterwards."
+    ),
     treatment=Treatment("Call model.train() before each training step or epoch.", code="model.train()"),
     healthy=(None, 0.0),
     confidence=0.97,
@@ -405,9 +424,11 @@ def _minds_the_mode(module: nn.Module) -> bool:
 ALWAYS_CLIPPING = card(
     "always-clipping",
     stage="code",
-    sees="nearly every gradient is clipped, by far",
-    cause="Clipping is meant for rare large gradients. At every step it takes the size of the gradient "
-    "away and leaves a fixed step length, so that the learning rate no longer means what it says.",
+    sees="nearly every gradient clipped to a small fraction of its norm",
+    cause=(
+        "Clipping is meant for rare large gradients. At every step, it removes the gradient's "
+        "magnitude and leaves a fixed step length, so the learning rate loses its meaning."
+    ),
     sign="clipped-factor",
     confidence=0.9,
     course=("I9",),
@@ -448,9 +469,11 @@ def _clipping(exam: Examination) -> Iterator[Finding]:
 SCHEDULE_DEAD = card(
     "schedule-dead",
     stage="code",
-    sees="a rate near 0 for most of training",
-    cause="It decays far too fast, often because a decay that was meant for epochs is applied at every "
-    "step; most of the training changes nothing.",
+    sees="a learning rate near 0 for most of training",
+    cause=(
+        "It decays far too fast, often because a decay meant for epochs is applied at every step."
+        " Most of training changes nothing."
+    ),
     sign="schedule-alive",
     confidence=0.95,
     course=("F9",),
@@ -462,9 +485,11 @@ SCHEDULE_DEAD = card(
 SCHEDULE_NEVER_PEAKS = card(
     "schedule-never-peaks",
     stage="code",
-    sees="a warm-up longer than training",
-    cause="The warm-up is longer than training, often because it was counted in steps for a longer run or "
-    "the scheduler is stepped by epoch.",
+    sees="a warm-up that is longer than training",
+    cause=(
+        "The warm-up is longer than training, often because it was counted in steps for a longer "
+        "run, or the scheduler is stepped once per epoch."
+    ),
     sign="schedule-peak",
     confidence=0.95,
     course=("F8", "F10"),
@@ -508,11 +533,13 @@ def _schedule(exam: Examination) -> Iterator[Finding]:
 DECAY_ON_NORMS = card(
     "decay-on-norms",
     stage="code",
-    sees="strong weight decay on gains and biases",
-    cause="A gain of 0 silences its layer; decay is meant for matrices, whose size the normalisation "
-    "makes irrelevant, not for gains and biases.",
+    sees="strong weight decay on the gains and biases of norms",
+    cause=(
+        "A gain of 0 silences its layer. Weight decay is meant for weight matrices, whose scale "
+        "normalisation makes irrelevant, not for gains and biases."
+    ),
     treatment=Treatment(
-        "Give gains and biases a parameter group without decay.",
+        "Put gains and biases into a parameter group without weight decay.",
         {"exempt_from_decay": ["bias", "norm"]},
         "plain = [p for p in model.parameters() if p.dim() < 2]\n"
         "optimizer = torch.optim.AdamW([{'params': matrices}, "
@@ -564,9 +591,12 @@ def _is_norm(module: nn.Module) -> bool:
 L2_WITH_ADAPTIVE = card(
     "l2-with-adaptive",
     stage="code",
-    sees="L2 in the gradient of an adaptive method",
-    cause="An adaptive method divides it by the gradient's size again: weights with small gradients are "
-    "decayed most, those with large ones hardly. That is not weight decay.",
+    sees="L2 regularisation added to the gradient of an adaptive optimizer",
+    cause=(
+        "An adaptive optimizer divides it by the gradient's size again. Weights with small "
+        "gradients decay most, those with large gradients hardly at all. That is not weight "
+        "decay."
+    ),
     healthy=(None, 0.0),
     confidence=0.85,
     course=("I7",),
@@ -601,11 +631,13 @@ def _l2(exam: Examination, optimizer: torch.optim.Optimizer, kind: str) -> Itera
 BATCHNORM_SMALL_BATCH = card(
     "batchnorm-small-batch",
     stage="code",
-    sees="batch norm over a handful of examples",
-    cause="So few examples make mean and variance a lottery: each example's output depends on its "
-    "companions, and the running statistics fit none of the batches.",
+    sees="batch norm over very few examples",
+    cause=(
+        "With so few examples, mean and variance are mostly noise. Each output depends on the "
+        "other examples in its batch, and the running statistics fit none of the batches."
+    ),
     treatment=Treatment(
-        "Use group or layer norm, or larger batches.",
+        "Use group norm or layer norm, or larger batches.",
         {"model.norm": "group"},
         "torch.nn.GroupNorm(8, channels)",
     ),

@@ -41,9 +41,9 @@ NON_FINITE_INPUT = card(
     "non-finite-input",
     stage="data",
     sees="NaN or infinity in the data",
-    cause="One such example makes the loss, every gradient and from then on every weight NaN.",
+    cause="One such example turns the loss, every gradient and then every weight into NaN.",
     treatment=Treatment(
-        "Drop these examples, or fill in what is missing, before training.",
+        "Drop these examples, or fill in the missing values, before training.",
         code="keep = torch.isfinite(x.flatten(1)).all(1)\nx, y = x[keep], y[keep]",
     ),
     healthy=(None, 0.0),
@@ -66,9 +66,11 @@ def _finite(train: Examples) -> Iterator[Finding]:
 UNNORMALISED_INPUT = card(
     "unnormalised-input",
     stage="data",
-    sees="inputs far from unit size",
-    cause="Weights are initialised for inputs of about unit size: larger ones make the first layer's "
-    "outputs and gradients as much too large, smaller ones too small.",
+    sees="inputs far from unit scale",
+    cause=(
+        "Weights are initialised for inputs of about unit scale. Larger inputs make the outputs "
+        "and gradients of the first layer too large, smaller ones make them too small."
+    ),
     treatment=Treatment(
         "Subtract the mean of the training inputs and divide by their standard deviation.",
         {"data.normalise": True},
@@ -101,11 +103,13 @@ def _scale(exam: Examination, train: Examples) -> Iterator[Finding]:
 CONSTANT_FEATURE = card(
     "constant-feature",
     stage="data",
-    sees="more features without any variation than healthy data have",
-    cause="They tell the network nothing, and often mean that a column was filled wrongly or a part of "
-    "the input is lost on the way.",
+    sees="more constant input features than healthy data have",
+    cause=(
+        "They carry no information. Often a column was filled wrongly, or part of the input is "
+        "lost on the way."
+    ),
     treatment=Treatment(
-        "Look at how these features are made; drop them if they are truly constant.",
+        "Check how these features are made, and drop them if they really are constant.",
         code="x = x[:, x.std(0) > 0]",
     ),
     sign="constant-features",
@@ -137,11 +141,10 @@ def _mostly_zeros(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 CLASS_IMBALANCE = card(
     "class-imbalance",
     stage="data",
-    sees="one class many times as frequent as another",
-    cause="A network lowers the mean loss most by answering with the large classes, and the accuracy "
-    "hides it.",
+    sees="one class many times more frequent than another",
+    cause="Predicting the large classes lowers the mean loss fastest, and accuracy hides it.",
     treatment=Treatment(
-        "Weight the loss by class or draw batches in equal shares, and look at the accuracy of each class.",
+        ("Weight the loss by class, or sample the classes equally, and look at the accuracy of each class."),
         code="weight = 1 / torch.bincount(y).float()\n"
         "loss = torch.nn.CrossEntropyLoss(weight=weight / weight.mean())",
     ),

@@ -64,11 +64,15 @@ def slope_and_growth(points: list[tuple[int, float | None]]) -> tuple[float, flo
 NON_FINITE = card(
     "non-finite",
     stage="signal",
-    sees="NaN or infinity that the model itself makes",
-    cause="A logarithm or root of a negative number, a division by 0, or numbers too large for their type.",
+    sees="NaN or infinity produced by the model itself",
+    cause=(
+        "The logarithm or root of a negative number, a division by 0, or numbers too large for their type."
+    ),
     treatment=Treatment(
-        "Bound what goes in: add a small constant under roots and in denominators, use "
-        "log_softmax in place of log(softmax), clamp exponents.",
+        (
+            "Bound the inputs of such operations: add a small constant under roots and in "
+            "denominators, use log_softmax instead of log(softmax), clamp exponents."
+        ),
         code="x = torch.log(x.clamp_min(1e-6))",
     ),
     level="severe",
@@ -123,9 +127,11 @@ def _fold(efolds: float) -> str:
 EXPLODING_SIGNAL = card(
     "exploding-signal",
     stage="signal",
-    sees="the signal grows through depth",
-    cause="Weights are larger than the activation allows: the outputs are huge and so are the gradients, and "
-    "the first steps throw the network far away.",
+    sees="activations that grow through depth",
+    cause=(
+        "Weights are too large for the activation. Outputs and gradients are huge, and the first "
+        "steps throw the network far away."
+    ),
     treatment=Treatment(
         "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), or normalise.",
         {"init": "he"},
@@ -152,8 +158,8 @@ def _growing(growth: float, slope: float, reading: Reading) -> Finding:
 VANISHING_SIGNAL = card(
     "vanishing-signal",
     stage="signal",
-    sees="the signal shrinks through depth",
-    cause="The last layers see next to nothing of the input, and the first ones get next to no gradient.",
+    sees="activations that shrink through depth",
+    cause=("The last layers see almost nothing of the input, and the first ones get almost no gradient."),
     treatment=Treatment(
         "Initialise with the gain of the activation (He for ReLU, Glorot for tanh), add skip "
         "connections, or normalise.",
@@ -182,9 +188,11 @@ def _shrinking(growth: float, slope: float, reading: Reading, sign: str) -> Find
 WRONG_GAIN = card(
     "wrong-gain",
     stage="signal",
-    sees="an initialisation that does not suit the activation",
-    cause="The initialisation does not suit the activation: ReLU needs weights of variance 2/n, tanh 1/n, "
-    "with n inputs. A few layers bear it, many do not.",
+    sees="an initialisation that does not match the activation",
+    cause=(
+        "The initialisation does not match the activation: with n inputs, ReLU needs weights of "
+        "variance 2/n and tanh 1/n. A few layers tolerate a mismatch, many do not."
+    ),
     treatment=Treatment(
         "Initialise with the gain of the activation.",
         {"init": "he"},
@@ -209,10 +217,12 @@ DEAD_UNITS = card(
     "dead-units",
     stage="signal",
     sees="units that pass no gradient on any example",
-    cause="A ReLU whose input is always negative outputs 0 and passes no gradient back: nothing will wake "
-    "it. Large negative biases or one step that was too large do this.",
+    cause=(
+        "A ReLU whose input is always negative outputs 0 and passes no gradient back, so it never"
+        " recovers. Large negative biases, or one step that was too large, cause this."
+    ),
     treatment=Treatment(
-        "Start biases at 0, lower the learning rate, or use an activation with a slope on both sides.",
+        ("Start biases at 0, lower the learning rate, or use an activation with a slope on both sides."),
         {"model.activation": "leaky-relu"},
         "torch.nn.init.zeros_(layer.bias)  # or torch.nn.LeakyReLU(0.01)",
     ),
@@ -252,9 +262,11 @@ def _largest(names: list[str], values: list[float | None]) -> tuple[float, str]:
 SATURATION = card(
     "saturation",
     stage="signal",
-    sees="bounded activations where they are flat",
-    cause="A sigmoid or tanh far from 0 has no slope: its units hardly react and pass hardly any gradient "
-    "back.",
+    sees="bounded activations in their flat region",
+    cause=(
+        "Far from 0, a sigmoid or tanh has almost no slope: its units hardly respond and pass "
+        "almost no gradient back."
+    ),
     treatment=Treatment(
         "Initialise with smaller weights (Glorot), normalise before the activation, or use ReLU.",
         {"init": "glorot"},
@@ -290,9 +302,11 @@ _BETTER_PATHS = Treatment(
 VANISHING_GRADIENT = card(
     "vanishing-gradient",
     stage="gradients",
-    sees="the gradient shrinks on its way back",
-    cause="Each layer multiplies it by the slope of its activation (at most 1/4 for a sigmoid) and its "
-    "weights: the first layers hardly learn.",
+    sees="gradients that shrink on the way back",
+    cause=(
+        "Each layer multiplies the gradient by the slope of its activation (at most 1/4 for a "
+        "sigmoid) and its weights, so the first layers hardly learn."
+    ),
     treatment=_BETTER_PATHS,
     sign="backward-growth",
     level="severe",
@@ -305,9 +319,12 @@ VANISHING_GRADIENT = card(
 EXPLODING_GRADIENT = card(
     "exploding-gradient",
     stage="gradients",
-    sees="the gradient grows on its way back",
-    cause="Each layer multiplies it by the slope of its activation and its weights: the first layers take "
-    "steps that are far too long, at a learning rate that suits the last ones.",
+    sees="gradients that grow on the way back",
+    cause=(
+        "Each layer multiplies the gradient by the slope of its activation and its weights. At a "
+        "learning rate that suits the last layers, the first layers take steps that are far too "
+        "long."
+    ),
     treatment=_BETTER_PATHS,
     sign="backward-growth",
     level="severe",

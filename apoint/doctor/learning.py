@@ -93,8 +93,8 @@ def _advantage(base: History, other: History | None) -> float | None:
 LR_TOO_HIGH = card(
     "lr-too-high",
     stage="optimisation",
-    sees="a lower learning rate does clearly better from the same start",
-    cause="Steps are longer than the loss is smooth: each one overshoots what the last one gained.",
+    sees="a learning rate at which a lower one does clearly better",
+    cause=("Steps are too long for the curvature of the loss: each one overshoots what the last one gained."),
     sign="slower-advantage",
     course=("D4", "F2"),
     explains=frozenset(
@@ -156,9 +156,11 @@ def _too_noisy(exam: Examination, history: History) -> Iterator[Finding]:
 NOISY_GRADIENT = card(
     "noisy-gradient",
     stage="optimisation",
-    sees="small batches at the rate of large ones: larger ones do clearly better at the same rate",
-    cause="Most of each step is noise of the choice of examples, which the learning rate lets through: "
-    "training is a random walk with a small drift.",
+    sees="batches so small that larger ones do clearly better at the same learning rate",
+    cause=(
+        "Most of each step is sampling noise, which the learning rate lets through. Training is a"
+        " random walk with a small drift."
+    ),
     sign="slower-advantage",
     confidence=0.8,
     course=("F4", "C4"),
@@ -216,11 +218,13 @@ def _warms_up_throughout(exam: Examination) -> bool:
 MISSING_WARMUP = card(
     "missing-warmup",
     stage="optimisation",
-    sees="a warm-up does clearly better at the same rate",
-    cause="The rate itself is good, but not for the first steps: gradients of a fresh network are large and "
-    "an adaptive method knows too little of them.",
+    sees="a learning rate that works only after a warm-up",
+    cause=(
+        "The learning rate is fine later on, but not for the first steps: the gradients of a "
+        "fresh network are large, and an adaptive optimizer has seen too few of them."
+    ),
     treatment=Treatment(
-        "Let the learning rate rise from 0 over the first twentieth of training.",
+        "Raise the learning rate from 0 over the first twentieth of training.",
         {"schedule": {"name": "cosine", "warmup": "5%"}},
         "torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)",
     ),
@@ -244,9 +248,10 @@ def _no_warmup(history: History, warmed: History, ended: str, gain: float) -> Fi
 LR_TOO_LOW = card(
     "lr-too-low",
     stage="optimisation",
-    sees="a higher learning rate does clearly better from the same start",
-    cause="Each step changes the weights so little that training would take many times longer than it needs "
-    "to.",
+    sees="a learning rate at which a higher one does clearly better",
+    cause=(
+        "Each step changes the weights so little that training would take many times longer than necessary."
+    ),
     sign="faster-advantage",
     confidence=0.85,
     course=("F2",),
@@ -302,7 +307,7 @@ def _broken(history: History) -> Iterator[Finding]:
 UNDERFITTING = card(
     "underfitting",
     stage="optimisation",
-    sees="a network that is too small to memorise sixteen examples",
+    sees="a network too small to memorise sixteen examples",
     treatment=Treatment("Make it wider or deeper.", {"model.width": 128}, "torch.nn.Linear(inputs, 128)"),
     sign="memorised-loss",
     confidence=0.75,
@@ -314,12 +319,16 @@ UNDERFITTING = card(
 CANNOT_OVERFIT_BATCH = card(
     "cannot-overfit-batch",
     stage="optimisation",
-    sees="sixteen examples cannot be memorised",
-    cause="A network that cannot memorise a handful of examples does not learn: something between "
-    "inputs, loss and weights is broken.",
+    sees="a network that cannot overfit sixteen examples",
+    cause=(
+        "A network that cannot overfit a handful of examples does not learn. Something between "
+        "inputs, loss and weights is broken."
+    ),
     treatment=Treatment(
-        "Check that inputs and targets belong together, that the last layer can give every target, and "
-        "that nothing in forward() throws the input away.",
+        (
+            "Check that inputs and targets belong together, that the last layer can produce every "
+            "target, and that forward() does not throw the input away."
+        ),
         code="for _ in range(200): step(x[:16], y[:16])  # the loss should go to 0",
     ),
     sign="memorised-loss",

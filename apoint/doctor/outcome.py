@@ -59,11 +59,13 @@ def _scale(exam: Examination, batch: Batch) -> float:
 BATCHNORM_STATISTICS = card(
     "batchnorm-statistics",
     stage="generalisation",
-    sees="running statistics that are not those of the data",
-    cause="The running statistics of batch norm are not those of the data: too slow a momentum, too few "
-    "steps, or data of another kind seen in between.",
+    sees="batch norm statistics that do not match the data",
+    cause=(
+        "The running statistics of batch norm do not match the data: the momentum is too low, "
+        "there were too few steps, or other data was seen in between."
+    ),
     treatment=Treatment(
-        "Set the momentum of batch norm to 0.1, or compute the statistics again before evaluating.",
+        "Set the momentum of batch norm to 0.1, or recompute the statistics before evaluating.",
         code="for module in model.modules():\n    if isinstance(module, torch.nn.BatchNorm2d):\n"
         "        module.momentum = 0.1",
     ),
@@ -107,9 +109,12 @@ def _few_again_and_again(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 OVERFITTING = card(
     "overfitting",
     stage="generalisation",
-    sees="the loss on held-out data far above that on training data",
+    sees="a loss on held-out data far above that on training data",
     treatment=Treatment(
-        "More data or augmentation first; then weight decay, dropout, a smaller network, or stopping early.",
+        (
+            "Try more data or augmentation first, then weight decay, dropout, a smaller network, or "
+            "early stopping."
+        ),
         {"optimizer.weight_decay": 0.1},
         "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)",
     ),

@@ -42,7 +42,7 @@ _ENDS = "An error that nothing catches ends training there."
 BATCH_FAILS = card(
     "batch-fails",
     stage="run",
-    sees="loading a batch, or putting examples together into one, raises an error",
+    sees="loading a batch, or collating examples into one, raises an error",
     cause=_ENDS,
     level="severe",
     confidence=1.0,

@@ -72,11 +72,16 @@ def _reordered(subject: Subject) -> float | None:
 DOUBLE_SOFTMAX = card(
     "double-softmax",
     stage="loss",
-    sees="probabilities where the loss wants logits",
-    cause="The softmax of probabilities is nearly uniform: the loss cannot fall far below its start, and "
-    "gradients are a fraction of what they should be.",
+    sees="probabilities where the loss expects logits",
+    cause=(
+        "The softmax of probabilities is nearly uniform, so the loss cannot fall far below its "
+        "initial value, and gradients are a fraction of what they should be."
+    ),
     treatment=Treatment(
-        "Return logits from the model: remove its last softmax; apply it only to show probabilities.",
+        (
+            "Return logits from the model: remove its last softmax, and apply softmax only to show "
+            "probabilities."
+        ),
         code="return self.head(x)  # not softmax(self.head(x))",
     ),
     healthy=(None, 0.0),
@@ -117,9 +122,9 @@ def _takes_logits(subject: Subject, outputs: Tensor) -> bool:
 WRONG_REDUCTION = card(
     "wrong-reduction",
     stage="loss",
-    sees="a loss summed over examples",
+    sees="a loss that is summed over examples instead of averaged",
     treatment=Treatment(
-        "Take the mean over examples.",
+        "Average the loss over examples.",
         code='loss = torch.nn.CrossEntropyLoss(reduction="mean")',
     ),
     healthy=(0.95, 1.05),
@@ -151,11 +156,13 @@ def _broadcast(outputs: Tensor, targets: Tensor) -> Tensor:
 TARGET_SHAPE = card(
     "target-shape",
     stage="loss",
-    sees="outputs and targets broadcast against one another",
-    cause="The shapes are broadcast against one another, so that every output is compared with every target; "
-    "the best answer is then the mean of all targets, whatever the input.",
+    sees="outputs and targets that broadcast against each other",
+    cause=(
+        "The shapes broadcast against each other, so every output is compared with every target. "
+        "The best answer is then the mean of all targets, for every input."
+    ),
     treatment=Treatment(
-        "Give both the same shape.",
+        "Give outputs and targets the same shape.",
         code="loss = loss_function(outputs.squeeze(-1), targets)",
     ),
     level="severe",
@@ -191,11 +198,13 @@ def _shape(
 BAD_INITIAL_LOSS = card(
     "bad-initial-loss",
     stage="loss",
-    sees="a loss at the start far above that of a constant answer",
-    cause="Before training a network should be as unsure as one that knows only how frequent the answers "
-    "are; it is confidently wrong instead, and the first steps go into unlearning that.",
+    sees="an initial loss far above that of a constant prediction",
+    cause=(
+        "Before training, a network should be about as good as predicting the class frequencies. "
+        "This one is confidently wrong, and the first steps are spent on undoing that."
+    ),
     treatment=Treatment(
-        "Initialise the last layer smaller, and its bias to the mean answer.",
+        "Initialise the last layer with smaller weights, and its bias to the mean prediction.",
         {"init": "he"},
         "torch.nn.init.normal_(model.head.weight, std=0.01)\ntorch.nn.init.zeros_(model.head.bias)",
     ),

@@ -111,13 +111,19 @@ def _pairs(train: Examples, targets: Tensor) -> tuple[Tensor, Tensor]:
 SHUFFLED_LABELS = card(
     "shuffled-labels",
     stage="data",
-    sees="inputs do not tell their targets: not by their neighbours, a line or, for tokens, shared "
-    "information",
-    cause="Targets that have nothing to do with their inputs can be memorised, and nothing carries over "
-    "to new examples.",
+    sees=(
+        "targets that have nothing to do with their inputs, judged by neighbours, a linear fit "
+        "or, for tokens, mutual information"
+    ),
+    cause=(
+        "If targets have nothing to do with their inputs, the network can only memorise them, and"
+        " nothing carries over to new examples."
+    ),
     treatment=Treatment(
-        "Check that inputs and targets are still in the same order: sorting, shuffling or filtering one "
-        "without the other does this.",
+        (
+            "Check that inputs and targets are still in the same order. Sorting, shuffling or "
+            "filtering one without the other breaks it."
+        ),
         code="order = torch.randperm(len(x))\nx, y = x[order], y[order]  # one order for both",
     ),
     healthy=(BY_CHANCE, None),
@@ -142,11 +148,13 @@ def _partly_wrong(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 LABEL_NOISE = card(
     "label-noise",
     stage="data",
-    sees="many labels disagree with those of all their neighbours",
-    cause="So many labels are probably wrong; a network that is trained long enough memorises them.",
+    sees="many labels that disagree with the labels of all their neighbours",
+    cause=("This many labels are probably wrong. A network that is trained long enough memorises them."),
     treatment=Treatment(
-        "Look at these examples; until they are fixed, smooth the labels, stop early or use a "
-        "smaller network.",
+        (
+            "Look at these examples. Until they are fixed, smooth the labels, stop early or use a "
+            "smaller network."
+        ),
         {"loss.label_smoothing": 0.1},
         "loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
     ),
@@ -283,11 +291,16 @@ def _shared_information(one: Tensor, other: Tensor) -> float:
 LEAKAGE = card(
     "leakage",
     stage="data",
-    sees="held-out examples in the training data, or a feature that is the label",
-    cause="What was trained on says nothing of new data: the test metric is too good by an unknown amount.",
+    sees=("held-out examples that are also training examples, or a feature that gives the label away"),
+    cause=(
+        "Performance on examples that were trained on says nothing about new data. The test "
+        "metric is too good by an unknown amount."
+    ),
     treatment=Treatment(
-        "Remove duplicates before splitting, and split by source (person, document, day) where "
-        "examples come in groups.",
+        (
+            "Remove duplicates before you split, and split by source (person, document, day) if "
+            "examples come in groups."
+        ),
         code="x, first = x.unique(dim=0, return_inverse=True)  # then split",
     ),
     sign="duplicates",

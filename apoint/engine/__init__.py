@@ -1,4 +1,4 @@
-"""The engine: a replica, its step, its loop, its checkpoints; `train` is the way in."""
+"""The engine: a replica, its step, its loop, its checkpoints; `train` is the entry point."""
 
 from apoint.engine.api import Options, load_model, train, train_document
 from apoint.engine.cost import estimate

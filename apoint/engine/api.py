@@ -1,7 +1,7 @@
 """`apoint.train`: a recipe, a seed, a run folder.
 
-The same key resumes where it was left or says that it is done; another key under the same name is
-refused with the part that differs.
+A run with the same key resumes where it stopped, or is reported as finished. A different key under the
+same name is refused, with the part that differs.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from apoint.recipe import Document, Recipe, describe_overrides, load_recipe, wit
 from apoint.store import Run, RunWriter
 from apoint.units import Duration
 
-LONGEST_CHANGES = 500  # characters of what was changed, which is told in full in resolved.yaml
+LONGEST_CHANGES = 500  # characters of the description of changes; resolved.yaml has them in full
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to train, as far as it leaves the recipe alone.
+    """How to train, apart from what the recipe says.
 
     Attributes:
         runs_root: Where run folders go; by default `$APOINT_RUNS`, or `runs`.
-        data_root: Where datasets are looked for first.
+        data_root: Where to look for datasets first.
         device: `cpu`, `cuda`, `mps` or `auto`.
         threads: Threads of one replica; by default chosen for the machine.
         fresh: Train from scratch even if there is a run with this name; the old folder is renamed and kept.
-        inexact: Go on with a run whose key differs, which is then recorded as not exact.
+        inexact: Resume a run even if its key differs; it is then recorded as not exact.
         checkpoint_every: How often to save; by default once a minute.
-        log_every: How often the training loss is recorded.
+        log_every: How often to record the training loss.
     """
 
     runs_root: str | Path | None = None
@@ -72,7 +72,7 @@ class Options:
 
 
 class OptionArguments(TypedDict, total=False):
-    """The fields of `Options` as keyword arguments, so that editors and type checkers know them."""
+    """The fields of `Options` as keyword arguments, for editors and type checkers."""
 
     runs_root: str | Path | None
     data_root: str | Path | None
@@ -95,16 +95,16 @@ def train(
     allow_code: bool = False,
     **options: Unpack[OptionArguments],
 ) -> Run:
-    """Train a replica, or go on with it, or take it as finished; returns its run.
+    """Train a replica, resume it, or find it finished; return its run.
 
     Args:
         recipe: A recipe file, a mapping, or a recipe.
         seed: Which replica.
         changes: Dotted paths and their new values, such as `{"optimizer.lr": 3e-4, "epochs": 3}`.
-        watch: Called now and then with where training stands, in place of the progress shown.
-        say: Called with sentences the user should read, in place of showing them.
-        progress: Whether to show progress and notes; by default in a terminal and in a notebook.
-        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
+        watch: Called from time to time with the state of training, in place of the progress display.
+        say: Called with messages for the user, in place of showing them.
+        progress: Whether to show progress and notes; by default in a terminal or a notebook.
+        allow_code: Whether a recipe in a run folder or similar record may run the files that it names.
         **options: See `Options`.
     """
     with custom.allowing_code(allow_code), ProgressLine() as line:
@@ -122,7 +122,7 @@ def train_document(
     say: Callable[[str], None] | None = None,
     **options: Unpack[OptionArguments],
 ) -> Run:
-    """`train` for a recipe that is read already, with the document it came from."""
+    """Like `train`, for a recipe that has been read already, with the document it came from."""
     for name in options:
         if name not in Options.__dataclass_fields__:
             raise UnknownNameError("option of train", name, Options.__dataclass_fields__)
@@ -131,7 +131,7 @@ def train_document(
 
 
 class Session:
-    """One call of `train`: finds out whether to begin, go on or do nothing, and does it."""
+    """One call of `train`: decides whether to start, resume or do nothing, and does it."""
 
     def __init__(
         self, recipe: Recipe, document: Document, seed: int, options: Options, say: Callable[[str], None]
@@ -163,7 +163,7 @@ class Session:
         return key if isinstance(key, dict) else None
 
     def check_key(self, differing: list[str]) -> None:
-        """Refuse to go on with a run whose key differs, unless that was asked for."""
+        """Refuse to resume a run whose key differs, unless the options allow it."""
         if differing and not self.options.inexact:
             raise UsageError(
                 f"{self.folder} holds a run under another key: {'; '.join(differing)}. Train it from scratch "
@@ -171,7 +171,7 @@ class Session:
             )
 
     def run(self, watch: Callable[[Moment], None]) -> Run:
-        """Begin, go on, or find it finished."""
+        """Start the run, resume it, or find it finished."""
         with exact_arithmetic(self.threads, self.device), borrowed_randomness(0):
             replica = self.assemble()
             rehearse(replica)
@@ -190,7 +190,7 @@ class Session:
         return Run(self.folder)
 
     def has_ended(self) -> bool:
-        """Whether the run is finished already; the same training that diverged would diverge again."""
+        """Whether the run is finished; raise if it diverged, since it would diverge again."""
         run = Run(self.folder)
         if run.seal is not None and run.state == "diverged":
             raise DivergedError(run.seal.reason)
@@ -204,7 +204,7 @@ class Session:
         set_aside(self.folder, self.say)
 
     def assemble(self) -> Replica:
-        """The replica of this session."""
+        """Build the replica of this session."""
         root, folder = self.options.data_root, self.document.folder
         return assemble(self.recipe, self.seed, device=self.device, data_root=root, folder=folder)
 
@@ -241,14 +241,14 @@ class Session:
             self._to_the_end(trainer, writer)
 
     def _to_the_end(self, trainer: Trainer, writer: RunWriter) -> None:
-        """Run the loop and leave a status that says how it ended, whatever happens."""
+        """Run the loop, and record in the status how it ended, even if it raised."""
 
         def close(state: str, reason: str = "") -> None:
             step, total = trainer.progress.step, trainer.total_steps
             seconds = trainer.progress.seconds
             writer.status(state, step=step, total_steps=total, reason=reason, seconds=seconds)
 
-        with listening() as stop:  # also while it is closed: a second signal must not prevent that
+        with listening() as stop:  # also during `close`: a second signal must not prevent it
             try:
                 trainer.run(stop)
             except TrainingInterruptedError as interruption:
@@ -271,7 +271,7 @@ class Session:
 
 
 def code_of(recipe: Recipe, folder: Path) -> str:
-    """The hash of the code that decides a replica's numbers, the user's files included.
+    """The hash of the code that determines a replica's numbers, including the user's files.
 
     These are the files that the recipe names, and those that registered one of its ingredients.
     """
@@ -281,7 +281,7 @@ def code_of(recipe: Recipe, folder: Path) -> str:
 
 
 def run_folder(root: Path, recipe: Recipe, seed: int) -> Path:
-    """Where a replica's record goes."""
+    """The run folder of a replica."""
     return root / f"{recipe.name}-{recipe.fingerprint}-s{seed}"
 
 
@@ -303,9 +303,9 @@ def load_model(
 
     Args:
         run: The run.
-        average: Take the moving average of the weights instead of the weights.
-        allow_code: Run the user's file that the recipe names, if it names one.
-        folder: What that file's name is relative to; the current folder by default.
+        average: Use the moving average of the weights instead of the weights themselves.
+        allow_code: Run the user's file that the recipe names, if any.
+        folder: The folder that the file's name is relative to; by default the current folder.
     """
     recipe, _ = load_recipe(run.resolved)
     if "file" in recipe.model and not allow_code:
@@ -332,7 +332,7 @@ def load_model(
 
 
 def newest_checkpoint(run: Run) -> checkpoint.Checkpoint:
-    """The newest sound checkpoint of a run, one of those that were sealed if the run is."""
+    """The newest intact checkpoint of a run; a sealed one if the run is sealed."""
     sealed = run.seal.checkpoints if run.seal else None
     saved = checkpoint.newest(run.folder, lambda sentence: None, sealed)
     if saved is None:

@@ -1,8 +1,8 @@
-"""Checkpoints: folders of safetensors and JSON that are whole or are not there.
+"""Checkpoints: folders of safetensors and JSON that are either complete or absent.
 
 A checkpoint is written under a temporary name, every file synced, a manifest of sizes and SHA-256
-added, the folder synced, then renamed; the parent is synced last. Loading verifies every byte and falls back
-to the checkpoint before, aloud. No pickle on any path.
+added, the folder synced, then renamed; the parent is synced last. Loading verifies every byte; it
+reports a damaged checkpoint and falls back to the previous one. Pickle is never used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIX = "step-"
 
 @dataclass
 class Checkpoint:
-    """What a run needs to go on: tensors by group (`model`, `optimizer`, `average`) and plain numbers."""
+    """What a run needs to resume: tensors by group (`model`, `optimizer`, `average`) and plain numbers."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]
@@ -35,10 +35,10 @@ class Checkpoint:
 
 
 def save(run_folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint of a run and drop all but the newest two.
+    """Write a checkpoint of a run and delete all but the newest two.
 
     Raises:
-        StorageError: The disk is full or forbids it; what was there before is untouched.
+        StorageError: The disk is full or refuses the write; what was there before is untouched.
     """
     folder = run_folder / "checkpoints"
     final = folder / f"{_PREFIX}{checkpoint.step:09d}"
@@ -53,7 +53,7 @@ def save(run_folder: Path, checkpoint: Checkpoint) -> Path:
             state = {"step": checkpoint.step, **checkpoint.state}
             _write(temporary / "state.json", json.dumps(state, indent=1).encode())
             write_manifest(temporary)
-            if final.exists():  # the same step again, after a damaged one was passed over
+            if final.exists():  # the same step again, after a damaged checkpoint was skipped
                 shutil.rmtree(final)
             temporary.rename(final)
             sync_folder(folder)
@@ -65,7 +65,7 @@ def save(run_folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def _retire(run_folder: Path, newest: Path) -> None:
-    """Keep the newest two; later steps than the newest were damaged, or training would have begun there."""
+    """Keep the newest two; any later step is damaged, or training would have resumed from it."""
     found = checkpoint_folders(run_folder)
     place = found.index(newest)
     for path in found[:place] + found[place + KEPT :]:
@@ -73,7 +73,7 @@ def _retire(run_folder: Path, newest: Path) -> None:
 
 
 def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in plain layout: parameters are views of one buffer, which the format does not allow."""
+    """Contiguous copies: parameters are views of one buffer, which the format does not allow."""
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
 
@@ -85,7 +85,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Drop what a killed writer left half-written; the run's lock makes sure that nobody is at it."""
+    """Delete what a killed writer left half-written; the run's lock ensures that no writer is active."""
     for leftover in folder.glob(f"{_PREFIX}*.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -95,16 +95,16 @@ def newest(
 ) -> Checkpoint | None:
     """The newest intact checkpoint, or None if there never was one.
 
-    Damaged ones are named through `say` and passed over.
+    Damaged checkpoints are reported through `say` and skipped.
 
     Args:
         run_folder: The run folder.
-        say: Called with a sentence for each that is damaged.
-        sealed: The hashes of the manifests by the names of the checkpoints, if the run is sealed.
+        say: Called with a message for each damaged checkpoint.
+        sealed: The hash of each checkpoint's manifest by checkpoint name, if the run is sealed.
 
     Raises:
-        DamagedError: There are checkpoints and none is intact: starting again from nothing is not
-            something to do in silence.
+        DamagedError: There are checkpoints and none is intact: training must not silently start
+            from scratch.
     """
     candidates = checkpoint_folders(run_folder)
     for path in candidates:
@@ -121,7 +121,7 @@ def newest(
 
 
 def load(path: Path) -> Checkpoint:
-    """Read one checkpoint, every file verified against its manifest first."""
+    """Read one checkpoint, after verifying every file against its manifest."""
     problems = verify(path)
     if problems:
         raise DamagedError(f"checkpoint {path} is damaged: {problems[0]}")

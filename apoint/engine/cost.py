@@ -1,4 +1,4 @@
-"""What training would cost: a few steps are timed and the rest is arithmetic."""
+"""Estimate what training costs: a few steps are timed, the rest is calculated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE_SECONDS = 2.0
 
 
 def estimate(recipe: Recipe, document: Document, seed: int, options: Options) -> dict[str, Any]:
-    """Steps, seconds and memory of a training run, from timing a few of its steps; nothing is written."""
+    """Estimate steps, seconds and memory of a training run by timing a few steps; nothing is written."""
     session = Session(recipe, document, seed, options, lambda sentence: None)
     with exact_arithmetic(session.threads, session.device), borrowed_randomness(0):
         replica = session.assemble()
@@ -42,7 +42,7 @@ def estimate(recipe: Recipe, document: Document, seed: int, options: Options) ->
 
 
 def _time_step(replica: Replica) -> float:
-    """The seconds of one step: the median of those that fit into the probe's time, the first left out."""
+    """Seconds per step: the median of the steps that fit into the probe's time, without the first."""
     training_step(replica, 0)
     times: list[float] = []
     deadline = time.perf_counter() + PROBE_SECONDS
@@ -56,7 +56,7 @@ def _time_step(replica: Replica) -> float:
 
 
 def _time_evaluation(replica: Replica) -> float:
-    """The seconds of one evaluation, from a part of the test split."""
+    """Seconds per evaluation, extrapolated from part of the test split."""
     part = replica.data.test.take(slice(0, 512))
     begin = time.perf_counter()
     prepare = replica.stream.prepare
@@ -65,7 +65,7 @@ def _time_evaluation(replica: Replica) -> float:
 
 
 def peak_memory() -> int:
-    """The most memory this process has held, in bytes; 0 where the system does not say."""
+    """Peak memory of this process in bytes; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,9 +1,9 @@
-"""Models and datasets from a file of the user's: `model: {file: net.py, class: Net, …}`.
+"""Models and datasets from the user's own files: `model: {file: net.py, class: Net, …}`.
 
-Only the engine runs such a file, and only for a recipe that the user asked to train. A recipe that lies in a
-record (a run, comparison or improvement folder) may come from anybody: unless the user allows it, the files
-that it names are not run, and none is read that lies outside of the record. Every use of such a file goes
-through `find_code`, `find` or `check_paths`, which see to that.
+Only the engine runs such a file, and only for a recipe that the user asked to train. A recipe in a
+record (a run, comparison or improvement folder) may come from anyone: unless the user allows it, the files
+that it names are not run, and those outside the record are not read. Every use of such a file goes through
+`find_code`, `find` or `check_paths`, which enforce this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from apoint.errors import UnknownNameError, UsageError
 from apoint.recipe import read_document
 from apoint.store.layout import is_run_folder
 
-DECLARATION = "declaration.json"  # what a comparison or improvement folder has
+DECLARATION = "declaration.json"  # marks a comparison or improvement folder
 _allowed: ContextVar[bool] = ContextVar("code_is_allowed", default=False)
 
 
@@ -35,10 +35,10 @@ _allowed: ContextVar[bool] = ContextVar("code_is_allowed", default=False)
 
 @contextmanager
 def allowing_code(allow: bool = True) -> Iterator[None]:
-    """While it is entered, recipes that lie in a record may run and read the files that they name.
+    """Inside this context, recipes in a record may run and read the files that they name.
 
     Args:
-        allow: Whether they may; if not, what was allowed around this stays allowed.
+        allow: Whether they may; False does not revoke what an outer context allows.
     """
     token = _allowed.set(allow or _allowed.get())
     try:
@@ -53,7 +53,7 @@ def code_is_allowed() -> bool:
 
 
 def record_around(folder: Path) -> Path | None:
-    """The run, comparison or improvement folder that a folder is or lies in; None if there is none."""
+    """The run, comparison or improvement folder at or above a folder; None if there is none."""
     for place in dict.fromkeys((folder.absolute(), _resolved(folder))):
         for each in (place, *place.parents):
             if is_run_folder(each) or os.path.lexists(each / DECLARATION):
@@ -62,7 +62,7 @@ def record_around(folder: Path) -> Path | None:
 
 
 def _resolved(path: Path) -> Path:
-    """The path with all links followed; one that leads in circles stays as it is."""
+    """The path with all links resolved; only made absolute if the links form a loop."""
     try:
         return path.resolve()
     except (RuntimeError, OSError):
@@ -70,7 +70,7 @@ def _resolved(path: Path) -> Path:
 
 
 def check_recipe(file: Path) -> None:
-    """Refuse a recipe file in a record that would run code, before anything is done with it."""
+    """Refuse a recipe file in a record that would run code, before the recipe is used."""
     record = None if _allowed.get() else record_around(file.absolute().parent)
     if record is None:
         return
@@ -86,7 +86,7 @@ _HOW_TO_ALLOW = "if you trust it, allow that with --allow-code (in Python, allow
 
 
 def _untrusted(folder: Path) -> Path | None:
-    """The record that a recipe's folder lies in, unless the user allowed what it names."""
+    """The record that contains a recipe's folder, unless the user allowed the files it names."""
     return None if _allowed.get() else record_around(folder)
 
 
@@ -94,7 +94,7 @@ def _untrusted(folder: Path) -> Path | None:
 
 
 def own_files(recipe: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """The user's files that a recipe's plain values name: a model, a dataset, weights to begin with."""
+    """The user's files named in a recipe's plain values: a model, a dataset, initial weights."""
     found = {}
     for section, finder in (("model", find_code), ("data", find_code), ("weights", find)):
         if file := (recipe.get(section) or {}).get("file"):
@@ -103,7 +103,7 @@ def own_files(recipe: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def find_code(file: str, folder: Path) -> Path:
-    """A Python file named in a recipe, relative to the recipe's folder; one in a record must be allowed."""
+    """A Python file that a recipe names, relative to the recipe's folder; in a record it must be allowed."""
     if record := _untrusted(folder):
         raise UsageError(
             f"a recipe in {record} names the Python file {file!r}, which is not run; {_HOW_TO_ALLOW}"
@@ -114,8 +114,8 @@ def find_code(file: str, folder: Path) -> Path:
 def find(file: str, folder: Path) -> Path:
     """A file named in a recipe, relative to the recipe's folder.
 
-    A recipe in a record names only files in that record, unless more is allowed. Where it is, what is not
-    there is looked for in the current folder: records do not keep the user's files.
+    A recipe in a record may name only files in that record, unless the user allows more. If so, files that
+    are not found are looked for in the current folder, since records do not keep the user's files.
     """
     record = _untrusted(folder)
     if record is None and code_is_allowed() and not (folder / file).is_file() and record_around(folder):
@@ -141,9 +141,9 @@ def _is_inside(path: Path, record: Path) -> bool:
 
 
 def check_paths(data: Mapping[str, Any], folder: Path) -> bool:
-    """Whether paths in a data section may be relative to the recipe; refuses those that must not be read.
+    """Whether paths in a data section may be relative to the recipe; raise if one must not be read.
 
-    In a record they must be plain names, which are looked for in the current folder and in the data root.
+    In a record they must be plain names, which are looked for in the current folder and the data root.
     """
     record = _untrusted(folder)
     if record is None:
@@ -151,7 +151,7 @@ def check_paths(data: Mapping[str, Any], folder: Path) -> bool:
     named = [data[name] for name in ("path", "test_path") if data.get(name)]
     for path in (
         each for pattern in named for each in (pattern, *spell_out(pattern))
-    ):  # braces are spelled out
+    ):  # with braces expanded
         leads_out = Path(path).is_absolute() or ".." in Path(path).parts or path.startswith("~")
         if leads_out or record_around(Path.cwd()):
             raise UsageError(
@@ -164,10 +164,10 @@ def check_paths(data: Mapping[str, Any], folder: Path) -> bool:
 
 
 def call(spec: Mapping[str, Any], member: str, supplied: Mapping[str, Any], folder: Path) -> Any:
-    """Call the class or function that a section names, with its settings and what it asks for by name.
+    """Call the class or function that a section names, with its settings and the supplied values it accepts.
 
     A parameter whose name is one of `supplied` (such as `num_classes`) is filled in unless the recipe
-    sets it; every other value of the section is passed on by name.
+    sets it; every other value of the section is passed as a keyword argument.
     """
     path = find_code(spec["file"], folder)
     target = getattr(_module(path), spec[member], None)
@@ -188,12 +188,12 @@ def call(spec: Mapping[str, Any], member: str, supplied: Mapping[str, Any], fold
 
 
 def run_file(path: Path) -> None:
-    """Run a file that registers ingredients, once for each of its contents."""
+    """Run a file that registers ingredients, once per version of its content."""
     _module(path)
 
 
 def _module(path: Path) -> ModuleType:
-    """The file as a module, imported once for each of its contents."""
+    """The file as a module, imported once per version of its content."""
     name = f"apoint_user_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -1,12 +1,12 @@
-"""Which of apoint's own modules decide the bits of a run, and which do not: one table.
+"""One table: which of apoint's own modules determine the bits of a run, and which do not.
 
-Every module that training imports has a place in it; a test sees to that. A name stands for one module, a
-name that ends in `.*` for a package and all that is below it; the longest that fits counts. When in doubt, a
-module decides: then replicas are trained again that need not be, which costs time. The other way round, old
-results would be taken for those of new code.
+Every module that training imports is in the table; a test checks this. A name means one module; a name that
+ends in `.*` means a package and everything below it; the longest match counts. When in doubt, mark a module
+as deciding: replicas are then retrained unnecessarily, which costs time. The opposite mistake would present
+old results as those of new code.
 
 The order of stacks (`engine.fleet.groups`) and their size do not count: replicas of a stack agree with those
-trained alone to the tolerance of `engine.stacked`, in whatever company.
+trained alone to the tolerance of `engine.stacked`, regardless of the other replicas in the stack.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ DECIDES: dict[str, bool] = {
     "apoint.theory.gaussian": True,  # gains of initialisation
     "apoint.engine.*": True,
     "apoint.engine.cost": False,  # estimates of time and memory
-    "apoint.engine.deciding": False,  # what it leaves out or takes in changes the hash by itself
-    "apoint.engine.signals": False,  # when to stop; going on gives the same bits
-    "apoint.engine.predicting": False,  # what is done with a model afterwards
+    "apoint.engine.deciding": False,  # what it includes or excludes changes the hash by itself
+    "apoint.engine.signals": False,  # when to stop; resuming gives the same bits
+    "apoint.engine.predicting": False,  # how a trained model is used
     "apoint.engine.failures": False,  # what an exception means
     "apoint.engine.fleet.*": False,  # who trains what, and when
-    # What is measured on the way: readings are part of a run's record.
+    # What is measured during training: readings are part of a run's record.
     "apoint.probes.*": True,
     "apoint.theory.calls": True,
     "apoint.theory.hull": True,
-    # Names, messages, processes, and records of numbers that are there already.
+    # Names, messages, processes, and records of numbers computed already.
     "apoint": False,
     "apoint.child": False,
     "apoint.errors": False,
     "apoint.notebook": False,
     "apoint.opening": False,
     "apoint.progress": False,
-    "apoint.packaged_recipes": False,  # files like any other; what they say is in the fingerprint
+    "apoint.packaged_recipes": False,  # ordinary files; their content is in the fingerprint
     "apoint.store.*": False,
 }
 
 
 def decides_bits(module: str) -> bool | None:
-    """Whether a module of apoint decides the bits of a run; None if it has no place in the table."""
+    """Whether an apoint module determines the bits of a run; None if it is not in the table."""
     if module in DECIDES:
         return DECIDES[module]
     parts = module.split(".")

@@ -1,6 +1,6 @@
-"""What a run stands on: versions, processor, threads, code and data, and the key made from them.
+"""What a run depends on: versions, processor, threads, code and data, and the key made from them.
 
-The same key gives the same bits. When two keys differ, `differences` says in which part.
+The same key gives the same bits. When two keys differ, `differences` reports which parts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from apoint.engine.deciding import decides_bits
 from apoint.errors import UsageError
 from apoint.registry import HOMES, registry
 
-MOST_THREADS = 4096  # more than any machine has; a stranger's run folder could ask for 10^9
+MOST_THREADS = 4096  # more than any machine has; an untrusted run folder could ask for 10^9
 
 
 def code_hash(own_files: tuple[Path, ...] = ()) -> str:
-    """A hash of the code that decides a run's numbers: ours, and the user's files named in the recipe."""
+    """A hash of the code that determines a run's numbers: apoint's, and the user's files in the recipe."""
     digest = _code(only_deciding=True).copy()
     for path in own_files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -34,13 +34,13 @@ def code_hash(own_files: tuple[Path, ...] = ()) -> str:
 
 
 def package_hash() -> str:
-    """A hash of all of apoint's code: what processes that work together must have in common."""
+    """A hash of all of apoint's code, which must be the same in all cooperating processes."""
     return _code(only_deciding=False).hexdigest()[:16]
 
 
 @functools.cache
 def _code(only_deciding: bool) -> hashlib._Hash:
-    """The hash of our own code, once for a process: what it has imported stays."""
+    """The hash of apoint's own code, computed once per process: imported code does not change."""
     root = Path(apoint.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -63,7 +63,7 @@ def foreign_modules(values: Any) -> dict[str, Path]:
 
 
 def _source_file(thing: Any) -> Path:
-    """The file in which a function or class was written; a path to nothing if there is none."""
+    """The source file of a function or class; an empty path if there is none."""
     try:
         return Path(inspect.getsourcefile(thing) or "")
     except (TypeError, OSError):
@@ -71,7 +71,7 @@ def _source_file(thing: Any) -> Path:
 
 
 def _names(values: Any) -> Iterator[str]:
-    """Every `name` in nested plain values: those of ingredients, and perhaps others."""
+    """Every `name` in nested plain values: those of ingredients, and possibly others."""
     if isinstance(values, Mapping):
         if isinstance(values.get("name"), str):
             yield values["name"]
@@ -94,7 +94,7 @@ def processor() -> str:
 
 
 def choose_device(requested: str) -> torch.device:
-    """`cpu`, `cuda`, `mps`, with an index if wanted, or `auto`: the first of cuda, mps, cpu that is there."""
+    """`cpu`, `cuda` or `mps`, optionally with an index, or `auto`: the first available of cuda, mps, cpu."""
     if requested == "auto":
         requested = (
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -115,10 +115,11 @@ def choose_device(requested: str) -> torch.device:
 def choose_threads(requested: int | None, device: torch.device, cores: int | None = None) -> int:
     """How many threads one replica uses.
 
-    One, unless the machine has many cores. On two cores a second thread gains at most 1.4 times when
-    nothing else runs and can lose two orders of magnitude when something does, since OpenMP's threads
-    wait by spinning; two replicas side by side gain 1.7 to 2 times instead. On more than four cores,
-    half of them, at most eight: a single replica hardly gains beyond that, and room stays for others.
+    One, unless the machine has many cores. On two cores a second thread gains a factor of at most
+    1.4 when nothing else runs, and can lose two orders of magnitude when something does, since OpenMP
+    threads wait by spinning; two replicas side by side gain a factor of 1.7 to 2 instead. On more than
+    four cores, half of them, at most eight: a single replica hardly gains beyond that, and cores remain
+    for others.
     """
     cores = cores or os.cpu_count() or 1
     if requested is not None:
@@ -129,13 +130,13 @@ def choose_threads(requested: int | None, device: torch.device, cores: int | Non
 
 
 def threads_of(run_key: Mapping[str, Any]) -> int | None:
-    """The threads of an earlier run, if its key names a number that any machine has."""
+    """The number of threads of an earlier run, if its key holds one that a machine can have."""
     threads = run_key.get("threads")
     return threads if type(threads) is int and 1 <= threads <= MOST_THREADS else None
 
 
 def key(recipe: str, seed: int, data: str, device: torch.device, threads: int, code: str) -> dict[str, Any]:
-    """The parts that decide a run's bits."""
+    """The parts that determine a run's bits."""
     return {
         "recipe": recipe,
         "seed": seed,
@@ -150,12 +151,12 @@ def key(recipe: str, seed: int, data: str, device: torch.device, threads: int, c
 
 
 def device_name(device: torch.device) -> str:
-    """The device with the name of its hardware."""
+    """The device type, with the name of the hardware for CUDA."""
     return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The parts in which two keys differ, in words."""
+    """Describe the parts in which two keys differ."""
     return [
         f"{part} was {before.get(part)!r} and is {now.get(part)!r}"
         for part in sorted(set(before) | set(now))
@@ -164,7 +165,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def describe(name: str, changes: str, run_key: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """What goes into `env.json`."""
+    """The content of `env.json`."""
     device = str(run_key["device"])
     return {
         "name": name,
@@ -180,7 +181,7 @@ def describe(name: str, changes: str, run_key: Mapping[str, Any], notes: list[st
 
 
 def determinism(device: str) -> str:
-    """What one may expect of running the same key again."""
+    """What to expect from running the same key again."""
     if device.startswith("cpu"):
         return "bitwise for the same key"
     return (

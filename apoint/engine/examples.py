@@ -1,7 +1,7 @@
-"""What single examples give at an evaluation, and what of it a run keeps.
+"""Per-example metrics at an evaluation, and which of them a run keeps.
 
-A metric that is a mean over examples has a value for each of them. The last evaluation's are kept in the run
-folder, so that a verdict can speak of other test examples too.
+A metric that is a mean over examples has a value for each of them. The values of the last evaluation are
+kept in the run folder, so that a verdict can apply to other test examples too.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor
 from apoint.data import Data, Split, Task
 
 MOST_EXAMPLES = 100_000
-"""Of a split with more examples, single ones are not kept."""
+"""Per-example values are not kept for a split with more examples."""
 NO_MEANS = ("rmse", "explained")
-"""Metrics that are no mean over examples."""
+"""Metrics that are not a mean over examples."""
 
 Each = dict[str, list[Tensor]]
-"""Values by metric, part by part of a split; the last axis is that of the examples."""
+"""Values by metric, one tensor per part of a split; the last axis is the examples."""
 
 
 def example_values(losses: Tensor, right: Tensor | None, nats: Tensor | None) -> dict[str, Tensor]:
     """The metrics of each example.
 
     Args:
-        losses: The loss of each.
-        right: Whether its answers are right, one or several for each; None for regression.
-        nats: Its negative log-likelihood in a language.
+        losses: The loss of each example.
+        right: Whether the answers are right, one or several per example; None for regression.
+        nats: The negative log-likelihood of each example, for language.
     """
     values = {"loss": losses.float()}
     if right is not None:
@@ -41,18 +41,18 @@ def example_values(losses: Tensor, right: Tensor | None, nats: Tensor | None) ->
 
 
 def collect(each: Each, values: Mapping[str, Tensor]) -> None:
-    """Add the values of a part of the split."""
+    """Append the values of one part of the split."""
     for name, value in values.items():
         each.setdefault(name, []).append(value.cpu())
 
 
 def joined(each: Each, prefix: str) -> dict[str, Tensor]:
-    """All parts of a split together, by the surface names of the metrics."""
+    """Concatenate all parts of a split, by metric name with the prefix."""
     return {f"{prefix}{name}": torch.cat(parts, -1) for name, parts in each.items()}
 
 
 def why_not_kept(metric: str, data: Data) -> str:
-    """Why a run on this data does not keep a metric's values on single examples; empty if it does."""
+    """Why a run on this data does not keep a metric's per-example values; empty if it does."""
     split, _, name = metric.partition("_")
     if name.removeprefix("average_") in NO_MEANS:
         return f"{metric} is not a mean over examples"
@@ -60,7 +60,7 @@ def why_not_kept(metric: str, data: Data) -> str:
 
 
 def why_not_of_split(split: Split, task: Task) -> str:
-    """Why single examples of a split are not kept; empty if they are."""
+    """Why per-example values of a split are not kept; empty if they are."""
     if len(split) > MOST_EXAMPLES:
         return f"single ones of {len(split):,} examples are not kept, {MOST_EXAMPLES:,} are the most"
     if task == "language" and split.inputs.stride(0) < split.inputs.shape[1]:
@@ -69,6 +69,6 @@ def why_not_of_split(split: Split, task: Task) -> str:
 
 
 def rows_of(data: Data) -> dict[str, Any]:
-    """Which examples of the source the splits hold, as arrays, where a seed drew them."""
+    """Which examples of the source each split holds, as arrays, where a seed drew them."""
     drawn = {name: split.rows for name, split in data.splits.items() if split.rows is not None}
     return {name: rows.to(torch.int32).numpy() for name, rows in drawn.items()}

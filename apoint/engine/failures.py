@@ -5,7 +5,7 @@
     fault      the machine failed: storage, memory, a lost process, a missing device
 
 Only evidence says anything about a recipe. Errors and faults are never scored: they stop a comparison, which
-can be continued once their cause is gone.
+can be resumed once the cause is gone.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Failure:
     Attributes:
         kind: `evidence`, `error` or `fault`.
         reason: The cause in one line.
-        details: Of an error, the last lines of the traceback in the code that raised it.
-        retry: Whether trying again alone can help, as it can where memory or open files were short.
+        details: For an error, the last lines of the traceback in the code that raised it.
+        retry: Whether retrying alone can help, as it can after a shortage of memory or open files.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an exception that ended a training means."""
+    """Classify an exception that ended a training run."""
     reason = (
         first_line(error)
         if isinstance(error, ApointError)
@@ -72,12 +72,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def restated(sentence: str, error: Exception) -> ApointError:
-    """What to raise from an error to say where it came from: a usage error, or a fault if it is one."""
+    """An exception that says where an error came from: a `FaultError` for a fault, else a `UsageError`."""
     return FaultError(sentence) if failure_of(error).kind == "fault" else UsageError(sentence)
 
 
 def _says(error: BaseException, phrases: tuple[str, ...]) -> bool:
-    """Whether an error of PyTorch or the system, which has no type of its own, says one of these."""
+    """Whether a PyTorch or system error, which has no specific type, has one of these in its message."""
     if not isinstance(error, RuntimeError | OSError | ImportError):
         return False
     text = str(error).lower()
@@ -85,9 +85,9 @@ def _says(error: BaseException, phrases: tuple[str, ...]) -> bool:
 
 
 def _last_lines(error: BaseException) -> str:
-    """The end of a traceback: the frames from the last one that is neither ours nor PyTorch's."""
+    """The end of a traceback, from the last frame that is neither in apoint nor in PyTorch."""
     if isinstance(error, UsageError):
-        return ""  # it says all there is to say
+        return ""  # its message is complete
     frames = traceback.extract_tb(error.__traceback__)
     own = [place for place, frame in enumerate(frames) if _is_theirs(frame.filename)]
     shown = frames[own[-1] :] if own else frames[-2:]

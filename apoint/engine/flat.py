@@ -1,13 +1,13 @@
 """All trainable parameters of a model as views of one buffer, and their gradients likewise.
 
-The update rules are elementwise, so one call on the whole buffer does what a loop over parameters
-would do, at the price of one call: a dozen operations a step instead of a dozen for each parameter.
-The buffer is walked in chunks that stay in the processor's cache. Norms and checks for values that
-are not finite become single reductions. The model itself does not notice: its parameters keep their
-shapes, strides and names, and autograd adds into their `.grad` views in place.
+The update rules are elementwise, so one call on the whole buffer replaces a loop over parameters: a
+dozen operations per step instead of a dozen per parameter. The buffer is processed in chunks that
+stay in the processor's cache. Norms and checks for non-finite values become single reductions. The
+model itself is unaffected: its parameters keep their shapes, strides and names, and autograd adds
+into their `.grad` views in place.
 
-A parameter that took no part in a step has gradient 0 here, where `torch.optim` would skip it; moving
-averages and decay therefore go on for it, as with `zero_grad(set_to_none=False)`.
+A parameter that is unused in a step has gradient 0 here, where `torch.optim` would skip it; its moving
+averages and decay therefore continue, as with `zero_grad(set_to_none=False)`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from apoint.engine.native import applies, kernel_of
 from apoint.errors import UsageError
 from apoint.optim import Rule
 
-CHUNK = 1 << 17  # elements; measured best for Adam between 2^12 and 2^20, see bench/engine_overhead.py
+CHUNK = 1 << 17  # elements; the fastest measured for Adam between 2^12 and 2^20, see bench/engine_overhead.py
 
 
-ALIGNMENT = 16  # elements: matrix products slow down by a tenth on weights that start amid a cache line
+ALIGNMENT = 16  # elements: matrix products are a tenth slower on weights that start within a cache line
 
 
 def _padded(size: int) -> int:
@@ -37,7 +37,7 @@ def _padded(size: int) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter lives in the buffer, and what multiplies its learning rate."""
+    """Where one parameter is in the buffer, and the factor on its learning rate."""
 
     name: str
     start: int
@@ -52,13 +52,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of the buffer whose parameters are updated alike.
+    """A contiguous part of the buffer whose parameters are updated alike.
 
     Attributes:
         start: Where it begins.
         stop: Where it ends, padding included.
         exempt: Whether its parameters are exempt from decay.
-        rate: What multiplies their learning rate.
+        rate: The factor on their learning rate.
     """
 
     start: int
@@ -67,9 +67,9 @@ class Piece:
     rate: float
 
     def of(self, hyper: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The hyper-parameters of these parameters, from those of the whole.
+        """The hyper-parameters of these parameters, from those of the whole model.
 
-        A decoupled decay shrinks with the rate, as in PyTorch with a learning rate for each group.
+        Decoupled decay scales with the rate, as in PyTorch with a learning rate per parameter group.
         """
         if self.exempt:
             hyper = {**hyper, "weight_decay": 0.0, "l2": 0.0}
@@ -82,14 +82,14 @@ class FlatParameters:
     Attributes:
         weights_P: The parameters; the model's own are views of it.
         gradients_P: Their gradients, likewise.
-        slots: Where each parameter lives, in buffer order.
+        slots: Where each parameter is, in buffer order.
         boundary: Where the parameters exempt from decay begin.
-        num_parameters: How many numbers are trained; the buffer is a little longer, for alignment.
+        num_parameters: How many numbers are trained; the buffer is slightly longer, for alignment.
 
     Args:
         model: The model, whose parameters become views.
         exempt: The names of the parameters exempt from decay.
-        rates: What multiplies the learning rate of parameters, by name; 1 for those not in it.
+        rates: Factors on the learning rate by parameter name; 1 for those not in it.
     """
 
     def __init__(
@@ -130,14 +130,14 @@ class FlatParameters:
         return Slot(name, start, tuple(size), stride, rate)
 
     def named(self, values_P: Tensor) -> dict[str, Tensor]:
-        """Values laid out like the buffer, as views by parameter name in the parameters' own shapes."""
+        """Views of values laid out like the buffer, by parameter name, in the parameters' shapes."""
         return {
             slot.name: values_P.as_strided(slot.size, slot.stride, values_P.storage_offset() + slot.start)
             for slot in self.slots
         }
 
     def pieces(self) -> Iterator[Piece]:
-        """The buffer in stretches of neighbours with the same decay and the same factor on their rate."""
+        """The buffer in contiguous parts with the same decay and the same factor on the learning rate."""
         alike = groupby(self.slots, lambda slot: (slot.start >= self.boundary, slot.rate))
         groups = [(next(slots).start, *key) for key, slots in alike]
         ends = [start for start, _, _ in groups[1:]] + [len(self.weights_P)]
@@ -145,7 +145,7 @@ class FlatParameters:
             yield Piece(start, stop, exempt, rate)
 
     def chunks(self) -> Iterator[tuple[slice, Piece]]:
-        """The buffer in cache-sized slices, each with the piece it is from."""
+        """The buffer in cache-sized slices, each with its piece."""
         for piece in self.pieces():
             for start in range(piece.start, piece.stop, CHUNK):
                 yield slice(start, min(start + CHUNK, piece.stop)), piece
@@ -161,9 +161,8 @@ class FlatParameters:
 class FlatOptimizer:
     """An update rule applied to a flat buffer, chunk by chunk.
 
-    The rule's memory is kept as one set of tensors for each chunk: the rule returns new ones, which take
-    the place of the old without being copied. Where PyTorch has a fused kernel for the rule, that is used;
-    see `apoint.engine.native`.
+    The rule's memory is one set of tensors per chunk: the rule returns new ones, which replace the old
+    without a copy. Where PyTorch has a fused kernel for the rule, it is used; see `apoint.engine.native`.
     """
 
     def __init__(self, rule: Rule, parameters: FlatParameters, use_kernel: bool = True) -> None:
@@ -174,7 +173,7 @@ class FlatOptimizer:
 
     @torch.no_grad()
     def update(self, gradients_P: Tensor, step: int, hyper: Mapping[str, float]) -> None:
-        """One update with the given gradient; `step` counts from 1."""
+        """Make one update with the given gradient; `step` counts from 1."""
         weights_P = self.parameters.weights_P
         own = {piece: piece.of(hyper) for piece in self.pieces}
         kernel = self.kernel if self.kernel and applies(hyper) else None
@@ -190,7 +189,7 @@ class FlatOptimizer:
         return {slot: torch.cat([memory[slot] for memory in self.memory]) for slot in self.memory[0]}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a memory that `state` gave."""
+        """Load the memory that `state` returned."""
         for memory, (place, _) in zip(self.memory, self.chunks, strict=True):
             for slot, values_P in state.items():
                 memory[slot] = values_P[place].clone()

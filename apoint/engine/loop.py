@@ -1,7 +1,7 @@
 """The loop: steps, evaluations, checkpoints, and the record they leave.
 
-What a checkpoint holds is `Trainer.state`; everything else is a function of the recipe, the seed and
-the step number. So a run that goes on from a checkpoint makes the very same bits.
+A checkpoint holds `Trainer.state`; everything else is a function of the recipe, the seed and the step
+number. So a run that resumes from a checkpoint gives the same results bit for bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from apoint.units import Duration
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training stands, for whoever watches it."""
+    """The state of training, as passed to `watch`."""
 
     step: int
     total_steps: int
@@ -46,12 +46,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often things happen that leave the numbers unchanged.
+    """How often to log and save, which leaves the numbers unchanged.
 
     Attributes:
-        log_every: How often the training loss is recorded, as its mean since the last time.
-        checkpoint_every: How often to save, as a length of training; by default by the clock.
-        checkpoint_seconds: How often to save by the clock.
+        log_every: How often to record the training loss, as its mean since the last record.
+        checkpoint_every: How often to save, as a duration of training; by default by wall-clock time.
+        checkpoint_seconds: How often to save by wall-clock time.
     """
 
     log_every: Duration = field(default_factory=lambda: Duration(0.01, "share"))
@@ -80,8 +80,8 @@ class Trainer:
         replica: What to train.
         writer: Where the record goes.
         cadence: How often to log and save.
-        watch: Called now and then with where training stands; it sees and changes nothing.
-        say: Called with sentences that the user should read.
+        watch: Called from time to time with the state of training; it only observes.
+        say: Called with messages for the user.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Trainer:
         self._saved_step, self._session_start, self._session_seconds = -1, 0, 0.0
 
     def run(self, stop: StopRequest) -> None:
-        """Train to the end, or until somebody asks to stop."""
+        """Train to the end, or until a stop is requested."""
         self._session_start, self._session_seconds = self.progress.step, self.progress.seconds
         self.replica.model.train()
         if self.observation:
@@ -118,7 +118,7 @@ class Trainer:
                 self._one_step()
             if self.observation:
                 self.observation.after(self.progress.step)
-            if self._save_is_due():  # after looking on, whose memory is saved as well
+            if self._save_is_due():  # after the observation, whose state is saved as well
                 with self._clock():
                     self.save()
             if stop and self.progress.step < self.total_steps and not self.progress.ended:
@@ -196,12 +196,12 @@ class Trainer:
         self._conclude(examples)
 
     def keeps_examples(self, split: Split) -> bool:
-        """Whether the results of single examples may be wanted now: this may be the last evaluation."""
+        """Whether per-example results may be needed now: this may be the last evaluation."""
         may_end = self.is_last or self.replica.recipe.early_stop is not None
         return may_end and not why_not_of_split(split, self.replica.data.facts.task)
 
     def _conclude(self, examples: dict[str, Tensor]) -> None:
-        """Make an evaluation durable; may end the run before its time. The last one keeps its examples."""
+        """Make an evaluation durable; may stop the run early. The last one keeps its examples."""
         self._sync()
         self._consider_stopping()
         if examples and (self.is_last or self.progress.ended):
@@ -209,11 +209,11 @@ class Trainer:
             self.writer.examples(values, rows_of(self.replica.data))
 
     def _sync(self) -> None:
-        """Make the record durable; a disk that refuses is told once, the rows wait in memory."""
+        """Make the record durable; a failing disk is reported once, and the rows stay in memory."""
         try:
             self.writer.sync()
             self._troubled = False
-        except DamagedError:  # what was measured is gone: going on would be of no use
+        except DamagedError:  # what was measured is lost: continuing would be of no use
             raise
         except StorageError as error:
             if not self._troubled:
@@ -223,7 +223,7 @@ class Trainer:
             self._troubled = True
 
     def _measure(self, split: Split, prefix: str, examples: dict[str, Tensor]) -> dict[str, float]:
-        """The metrics on a split; those of its examples go into `examples`, if they are wanted."""
+        """The metrics on a split; per-example values go into `examples`, if they are kept."""
         replica, each = self.replica, Each()
         values = evaluate(
             replica.model,
@@ -239,7 +239,7 @@ class Trainer:
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The model with its averaged weights and running statistics, for a while."""
+        """Inside this context, the model has its averaged weights and running statistics."""
         assert self.replica.average_P is not None
         buffers = real_buffers(self.replica.model)
         current = [self.replica.parameters.weights_P, *buffers.values()]
@@ -299,7 +299,7 @@ class Trainer:
         return time.monotonic() - self._saved_at >= self.save_seconds
 
     def save(self) -> None:
-        """Write a checkpoint; a full disk keeps the old one and lets training go on, aloud."""
+        """Write a checkpoint; if the disk is full, keep the old one, report it and continue training."""
         if self._saved_step == self.progress.step:
             return
         try:
@@ -317,7 +317,7 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-        """The tensors and the plain numbers from which `restore` goes on."""
+        """The tensors and plain numbers that `restore` loads."""
         tensors = {"model": dict(self.replica.model.state_dict()), **self._companions()}
         return tensors, {
             "run": self.identity,
@@ -329,11 +329,11 @@ class Trainer:
 
     @property
     def identity(self) -> str:
-        """What tells the checkpoints of this replica from those of others."""
+        """The name that distinguishes this replica's checkpoints from those of others."""
         return f"{self.replica.recipe.fingerprint}-s{self.replica.seed}"
 
     def _companions(self) -> dict[str, dict[str, Tensor]]:
-        """What exists beside the weights, by parameter name: the optimizer's memory, the moving average."""
+        """State besides the weights, by parameter name: the optimizer's memory, the moving average."""
         replica, named = self.replica, self.replica.parameters.named
         memory = {
             f"{slot}/{name}": view
@@ -347,7 +347,7 @@ class Trainer:
         return {**companions, "probes": remembered} if remembered else companions
 
     def restore(self, saved: Checkpoint) -> None:
-        """Take over a checkpoint's state."""
+        """Load a checkpoint's state."""
         replica = self.replica
         if saved.state["run"] != self.identity:
             raise DamagedError(
@@ -386,7 +386,7 @@ class Trainer:
 
 
 def preprocessing(data: Data) -> dict[str, Any]:
-    """What is done to inputs before the model sees them, for whoever uses the model later."""
+    """What is done to inputs before the model sees them, for later use of the model."""
     had_bytes = data.train.inputs.dtype == torch.uint8
     return {"mean": data.mean.tolist(), "std": data.std.tolist(), "had_bytes": had_bytes}
 

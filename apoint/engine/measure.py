@@ -1,4 +1,4 @@
-"""Evaluation: a model's metrics on a split, by the task.
+"""Evaluation: a model's metrics on a split, by task.
 
 Classification: loss, accuracy. Language: loss, bits per character, accuracy. Regression: loss, root
 mean squared error and the share of variance explained.
@@ -28,17 +28,17 @@ LARGER_IS_BETTER = ("accuracy", "explained")
 
 
 def larger_is_better(metric: str) -> bool:
-    """The direction of a metric called by its split and name, such as `test_accuracy`."""
+    """Whether larger is better for a metric given by split and name, such as `test_accuracy`."""
     return metric.endswith(LARGER_IS_BETTER)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode comes back afterwards."""
+    """Evaluation mode without gradients; every module's mode is restored afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.no_grad():  # not inference mode: what a module keeps from here may meet autograd later
+        with torch.no_grad():  # not inference mode: what a module keeps from here may enter autograd later
             yield
     finally:
         for module, training in modes:
@@ -55,9 +55,9 @@ def evaluate(
     batch_size: int = BATCH,
     each: Each | None = None,
 ) -> dict[str, float]:
-    """The metrics of a model on a split; weights and modes are left as they were.
+    """The metrics of a model on a split; weights and modes are left unchanged.
 
-    With `each`, the metrics of single examples are left in it.
+    If `each` is given, per-example metrics are added to it.
     """
     total, nats, correct, squares, count, answers = 0.0, 0.0, 0.0, 0.0, 0, 0
     with evaluating(model):
@@ -75,7 +75,7 @@ def evaluate(
             else:
                 right = predictions(outputs) == y
                 correct += float(right.sum())
-            if task == "language":  # whatever the loss, a character costs its negative log-likelihood
+            if task == "language":  # with any loss, a character costs its negative log-likelihood
                 nats_b = cross_entropy(outputs, y)
                 nats += float(nats_b.double().sum())
             if each is not None:
@@ -90,7 +90,7 @@ def evaluate(
 
 
 def predictions(outputs: Tensor) -> Tensor:
-    """The classes that outputs stand for: the largest, or the sign where one output stands for two."""
+    """The predicted classes: the largest output, or the sign where one output represents two classes."""
     if outputs.dim() == 1 or outputs.shape[-1] == 1:
         return (outputs > 0).long().reshape(len(outputs))
     return outputs.argmax(dim=-1)

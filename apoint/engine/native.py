@@ -1,9 +1,9 @@
-"""PyTorch's own fused kernels, for the rules that have one: the same update in a single pass.
+"""PyTorch's own fused kernels, for rules that have one: the same update in a single pass.
 
-A rule's pure function is what an update *is*; it serves stacks of replicas, tensors as hyper-parameters
+A rule's pure function defines the update; it supports stacks of replicas, tensors as hyper-parameters
 and every device. For one replica with plain numbers, PyTorch's kernels for Adam and AdamW compute the
-same thing up to rounding, in one pass over memory instead of ten, which on models with many parameters
-for little computation saves a tenth of the whole step. The tests hold both to each other.
+same thing up to rounding, in one pass over memory instead of ten. On models with many parameters and
+little computation, this saves a tenth of the whole step. The tests compare the two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from apoint.optim import Rule
 
 Memory = dict[str, Tensor]
 Kernel = Callable[[Tensor, Tensor, Memory, int, Mapping[str, Any]], None]
-"""From weights, gradient, memory, step and hyper-parameters; changes weights and memory in place."""
+"""Takes weights, gradient, memory, step and hyper-parameters; updates weights and memory in place."""
 
 
 def kernel_of(rule: Rule, like: Tensor) -> Kernel | None:
@@ -54,6 +54,6 @@ def fused_adam(
 
 
 def applies(hyper: Mapping[str, Any]) -> bool:
-    """Whether the kernels can take these hyper-parameters: plain numbers, and one sort of decay."""
+    """Whether the kernels can take these hyper-parameters: plain numbers, and one kind of decay."""
     plain = not any(isinstance(value, Tensor) for value in hyper.values())
     return plain and (hyper["l2"] == 0 or hyper["weight_decay"] == 0)

@@ -1,4 +1,4 @@
-"""Probes in the engine's loop: what a recipe asks for is measured beside training, on the batch just used."""
+"""Probes in the engine's loop: measure what a recipe asks for during training, on the batch just used."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ class Observation:
         )
 
     def begin(self, step: int) -> None:
-        """Before the first step of a run; one that goes on has begun already."""
+        """Begin before the first step of a run; a resumed run has begun already."""
         if step == 0:
             self.observer.begin(self._batch(0))
 
     def after(self, step: int) -> None:
-        """After a step; `step` counts from 1."""
+        """Observe after a step; `step` counts from 1."""
         self.observer(lambda: self._batch(step - 1))
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """The first part of the batch of a step, as it was trained on: a function of the step alone."""
+        """The first part of a step's batch, as it was trained on: a function of the step alone."""
         replica = self.replica
         index_b = replica.stream.indices(step).tensor_split(replica.recipe.accumulate)[0]
         return replica.stream.batch(index_b, step, step / replica.horizon.total_steps)
 
     def tell(self, say: Callable[[str], None]) -> None:
-        """Say which probes were left out at times, and why."""
+        """Report which probes were skipped at times, and why."""
         for sentence in self.observer.sentences():
             say(sentence)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
+        """The state that a checkpoint must hold."""
         return self.observer.state()
 
     def load(self, step: int, state: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.observer.load(step, state)
 
 

@@ -1,4 +1,4 @@
-"""A trained model together with what training did to its inputs, for inputs as the data had them."""
+"""A trained model together with its input preprocessing, for inputs in the form of the raw data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Predictor:
 
     Attributes:
         model: The trained model, in evaluation mode.
-        facts: What the data was like.
+        facts: Facts about the training data.
         mean: What is subtracted from inputs.
-        std: What they are divided by afterwards.
-        had_bytes: Whether the inputs were bytes, which count as numbers from 0 to 1.
+        std: What inputs are divided by afterwards.
+        had_bytes: Whether the inputs were bytes, which are scaled to numbers from 0 to 1.
     """
 
     model: nn.Module
@@ -53,11 +53,11 @@ class Predictor:
         return cls(model, Facts(**{**facts, "input_shape": shape}), mean, std, known.had_bytes)
 
     def prepare(self, inputs: Any) -> Tensor:
-        """Inputs as the model was trained on them."""
+        """Inputs in the form the model was trained on."""
         x = as_tensor(inputs, "predict")
         shape = self.facts.input_shape
         if x.dim() == len(shape) and shape[0] == 1 and tuple(x.shape[1:]) == shape[1:]:
-            x = x.unsqueeze(1)  # grey images without a channel
+            x = x.unsqueeze(1)  # greyscale images without a channel dimension
         if x.dim() != len(shape) + 1 or tuple(x.shape[1:]) != shape:
             wanted = ", ".join(["N", *map(str, shape)])
             raise UsageError(f"predict: inputs must have the shape [{wanted}], got {list(x.shape)}")
@@ -74,14 +74,14 @@ class Predictor:
         return (x.float() - self.mean.view(view)) / self.std.view(view)
 
     def outputs(self, inputs: Any, batch_size: int = BATCH) -> Tensor:
-        """What the model puts out: logits, or values of a regression."""
+        """The model's outputs: logits, or regression values."""
         x = self.prepare(inputs)
         with evaluating(self.model):
             parts = [self.model(x[start : start + batch_size]) for start in range(0, len(x), batch_size)]
         return torch.cat(parts) if parts else torch.empty(0, self.facts.num_outputs)
 
     def predict(self, inputs: Any) -> Tensor:
-        """The class of each input by its number, or the values of a regression."""
+        """The class index of each input, or the regression values."""
         outputs = self.outputs(inputs)
         return outputs if self.facts.task == "regression" else predictions(outputs)
 
@@ -90,7 +90,7 @@ class Predictor:
         if self.facts.task == "regression":
             raise UsageError("predict_proba: a regression has no classes; use predict")
         outputs = self.outputs(inputs)
-        if outputs.shape[-1] == 1:  # one output stands for two classes
+        if outputs.shape[-1] == 1:  # one output represents two classes
             second = outputs.sigmoid()
             return torch.cat([1 - second, second], -1)
         return outputs.softmax(-1)

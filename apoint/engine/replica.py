@@ -1,4 +1,4 @@
-"""A replica, built: a recipe with a seed becomes data, a model, an optimizer, schedules and a stream.
+"""Building a replica: a recipe and a seed become data, a model, an optimizer, schedules and a stream.
 
 Nothing here trains. Everything that can be wrong with a recipe for this data is found here, before
 the first step.
@@ -40,7 +40,7 @@ _LOSS_TASKS = {"classification": "cross-entropy", "regression": "squared-error",
 
 @dataclass
 class Replica:
-    """Everything one training run needs, ready for its first step; `notes` are what its user should know."""
+    """Everything one training run needs, ready for its first step; `notes` are for the user."""
 
     recipe: Recipe
     seed: int
@@ -73,10 +73,10 @@ class Timeline:
     """The numbers that may change during training, as functions of progress.
 
     Attributes:
-        fixed: Hyper-parameters of the optimizer that stay.
-        moving: Those on a schedule; the learning rate is always here.
+        fixed: Hyper-parameters of the optimizer that stay constant.
+        moving: Those on a schedule; the learning rate is always one of them.
         clip_limit: The limit of clipping.
-        knobs: Modules whose rate is on a schedule, each with it.
+        knobs: Modules whose rate is on a schedule, each with its schedule.
     """
 
     fixed: dict[str, float]
@@ -85,7 +85,7 @@ class Timeline:
     knobs: list[tuple[nn.Module, Callable[[float], float]]] = field(default_factory=list)
 
     def hyper(self, progress: float) -> dict[str, float]:
-        """The optimizer's hyper-parameters at some progress."""
+        """The optimizer's hyper-parameters at the given progress."""
         return {**self.fixed, **{name: value(progress) for name, value in self.moving.items()}}
 
     def apply_schedules(self, progress: float) -> None:
@@ -107,9 +107,9 @@ def assemble(
     Args:
         recipe: What to train.
         seed: Which replica of it.
-        device: Where; the CPU by default.
-        data_root: Where datasets are looked for first.
-        folder: What file names in the recipe are relative to.
+        device: Where to train; by default the CPU.
+        data_root: Where to look for datasets first.
+        folder: The folder that file names in the recipe are relative to.
     """
     device, folder = device or torch.device("cpu"), folder or Path.cwd()
     data = load_data(recipe, seed, data_root, folder)
@@ -154,7 +154,7 @@ def assemble(
 
 
 def flat_parameters(recipe: Recipe, model: nn.Module) -> FlatParameters:
-    """The model's parameters in one buffer, with what the recipe says of their decay and their rates."""
+    """The model's parameters in one buffer, with the recipe's settings for their decay and learning rates."""
     rates = None if recipe.layer_decay is None else layer_rates(model, recipe.layer_decay)
     return FlatParameters(model, exempt_from_decay(model, recipe.exempt_from_decay), rates)
 
@@ -178,12 +178,12 @@ def load_data(recipe: Recipe, seed: int, root: str | Path | None, folder: Path) 
         source = as_source(made, f"{spec['function']} in {spec['file']}")
         return assemble_data(source, where=spec["file"], seed=split_seed, **handling)
     if custom.check_paths(spec, folder) and root is None and "path" in spec:
-        root = folder  # a path is relative to where one stands, or else to the recipe that names it
+        root = folder  # a path is relative to the current folder, or else to the recipe that names it
     return load(spec, root=root, seed=split_seed, **handling)
 
 
 def shape_facts(facts: Facts, loss_name: str) -> dict[str, Any]:
-    """What a model may ask for by name, from the facts of the data."""
+    """The values that a model may request by name, from the facts about the data."""
     num_outputs = 1 if loss_name == "binary-cross-entropy" and facts.num_outputs == 2 else facts.num_outputs
     if facts.kind == "tokens":
         return {"vocab_size": facts.num_outputs, "context": facts.input_shape[0]}
@@ -199,7 +199,7 @@ def shape_facts(facts: Facts, loss_name: str) -> dict[str, Any]:
 def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Module:
     """The recipe's model for data with these facts, initialised from the replica's `init` stream.
 
-    Weights to begin with are not loaded here: a model that is built for a checkpoint does not need them.
+    Initial weights are not loaded here: a model that is built for a checkpoint does not need them.
     """
     init_seed = stream_seed(recipe, seed, "init")
     supplied = shape_facts(facts, recipe.loss["name"])
@@ -221,7 +221,7 @@ def build_model(recipe: Recipe, facts: Facts, seed: int, folder: Path) -> nn.Mod
 
 
 def _take_weights(model: nn.Module, wanted: Weights, folder: Path) -> str:
-    """Load the weights that training begins with; a head that is not in the file is the model's own.
+    """Load the initial weights; a head that is not in the file is the model's own.
 
     Returns:
         What was loaded, in a sentence.
@@ -256,9 +256,9 @@ def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any])
 
 
 def rehearse(replica: Replica) -> None:
-    """Compute one loss on the smallest part of the first batch, so that what does not fit is found at once.
+    """Compute one loss on the smallest part of the first batch, to find mismatches at once.
 
-    Weights, running statistics and random streams are left as they were.
+    Weights, running statistics and random streams are left unchanged.
     """
     index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[-1]
     buffers = [(buffer, buffer.clone()) for buffer in replica.model.buffers()]
@@ -296,7 +296,7 @@ def _loss(recipe: Recipe, facts: Facts) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _check_early_stop(recipe: Recipe, data: Data) -> None:
-    """Refuse to watch a metric that will not be there."""
+    """Refuse to monitor a metric that will not exist."""
     rule = recipe.early_stop
     if rule is None:
         return
@@ -322,7 +322,7 @@ def _horizon(recipe: Recipe, steps_per_epoch: int) -> Horizon:
 
 
 def _without_schedules(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """A resolved ingredient with its scheduled settings left out, so that they take their defaults."""
+    """A resolved ingredient without its scheduled settings, which then take their defaults."""
     scheduled = _scheduled(spec, kind)
     return {name: value for name, value in spec.items() if name not in scheduled}
 
@@ -379,16 +379,16 @@ def _bounded(spec: Any, horizon: Horizon, kind: str, owner: str, name: str) -> C
 
 @contextmanager
 def borrowed_randomness(key: int) -> Iterator[None]:
-    """Seed PyTorch's own generators for a while, and give them back as they were.
+    """Seed PyTorch's global generators temporarily, and restore their state afterwards.
 
-    Modules of others draw from the global generators; this is the one place that touches them.
+    Third-party modules draw from the global generators; this is the only place that touches them.
     """
     states = torch.get_rng_state(), [torch.cuda.get_rng_state(i) for i in range(_cuda_devices())]
     try:
         if torch.accelerator.is_available():
             torch.manual_seed(key)
         else:
-            torch.default_generator.manual_seed(key)  # the same without notes for devices that are not there
+            torch.default_generator.manual_seed(key)  # the same, without notes for devices that do not exist
         yield
     finally:
         torch.set_rng_state(states[0])

@@ -1,9 +1,9 @@
-"""Stopping on request: some signals ask for a checkpoint, a second SIGINT leaves at once.
+"""Stopping on request: some signals request a checkpoint, a second SIGINT exits at once.
 
-SIGINT and SIGTERM are always listened to. So are the signals of a closed terminal (SIGHUP) and those with
-which batch queues warn of a limit (SIGUSR1, SIGUSR2, SIGXCPU), unless they are ignored, as under `nohup`, or
-the user's program has a handler of its own. The handler only sets a flag, which the loop reads between two
-steps; nothing is saved from inside a signal handler.
+SIGINT and SIGTERM are always handled. So are the signal of a closed terminal (SIGHUP) and those with which
+batch queues warn of a limit (SIGUSR1, SIGUSR2, SIGXCPU), unless they are ignored, as under `nohup`, or the
+user's program has its own handler. The handler only sets a flag, which the loop reads between two steps;
+nothing is saved from inside a signal handler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class TrainingInterruptedError(ApointError):
-    """Training was asked to stop; it left a checkpoint and can go on from there."""
+    """Training was asked to stop; it saved a checkpoint and can resume from there."""
 
     def __init__(self, signal_number: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -33,7 +33,7 @@ class TrainingInterruptedError(ApointError):
 
 
 class StopRequest:
-    """Whether somebody asked to stop, and how."""
+    """Whether a stop was requested, and by which signal."""
 
     def __init__(self) -> None:
         self.signal_number = 0
@@ -43,28 +43,28 @@ class StopRequest:
 
 
 class _Handler:
-    """Notes a signal in a request; a class, so that one `listening` block knows the handler of another."""
+    """Records a signal in a request; a class, so that one `listening` block recognises another's handler."""
 
     def __init__(self, request: StopRequest) -> None:
         self.request = request
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.request.signal_number == signal.SIGINT:
-            os._exit(128 + number)  # asked twice: leave now, the last checkpoint is complete
+            os._exit(128 + number)  # asked twice: exit now, the last checkpoint is complete
         if number == _HANGUP:
             _leave_closed_terminal()
         self.request.signal_number = number
 
 
 def _leave_closed_terminal() -> None:
-    """Point the standard streams of a closed terminal nowhere, so that no message fails before we save."""
+    """Redirect the standard streams of a closed terminal to null, so that no message fails before we save."""
     import termios
 
     for stream in (0, 1, 2):
         try:
             termios.tcgetattr(stream)
         except termios.error as error:
-            if error.args[0] == errno.EIO:  # a terminal that hung up; anything else is no terminal
+            if error.args[0] == errno.EIO:  # a terminal that hung up; anything else is not a terminal
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 os.dup2(nowhere, stream)
                 os.close(nowhere)
@@ -74,7 +74,7 @@ def _leave_closed_terminal() -> None:
 def listening() -> Iterator[StopRequest]:
     """A stop request that signals set while the block runs; outside the main thread, nothing sets it.
 
-    A signal that came too late for the block to stop because of it goes to whoever listened before.
+    A signal that came too late to stop the block goes to the previous handler.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -96,7 +96,7 @@ def listening() -> Iterator[StopRequest]:
 
 
 def _to_listen_to() -> list[signal.Signals]:
-    """The signals that ask for a checkpoint, without those that the user's program treats in its own way."""
+    """The signals that request a checkpoint, except those that the user's program treats in its own way."""
     free = [
         number
         for number in WARNINGS

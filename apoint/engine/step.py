@@ -15,7 +15,7 @@ from apoint.units import Horizon
 
 
 class NonFiniteError(DivergedError):
-    """A loss or gradient that is not finite, found before it could reach the weights."""
+    """A loss or gradient that is not finite, found before it reached the weights."""
 
     def __init__(self, step: int, tensor: str, loss: float, index_B: Tensor) -> None:
         self.step, self.tensor, self.loss = step, tensor, loss
@@ -29,7 +29,7 @@ class NonFiniteError(DivergedError):
 
 
 def training_step(replica: Replica, step: int) -> float:
-    """Make update number `step`, counted from 0; returns the batch's mean loss before it."""
+    """Make update number `step`, counted from 0; return the batch's mean loss before it."""
     recipe, stream, parameters = replica.recipe, replica.stream, replica.parameters
     progress = step / replica.horizon.total_steps
     replica.timeline.apply_schedules(progress)
@@ -50,7 +50,7 @@ def training_step(replica: Replica, step: int) -> float:
 
 
 def reseed(replica: Replica, step: int, part: int) -> None:
-    """Set PyTorch's generator for the draws inside the model (dropout and the like) of this step."""
+    """Seed PyTorch's generator for this step's draws inside the model (dropout and the like)."""
     key = streams.key(replica.stream_seed("dropout"), "dropout", step, part)
     if replica.device.type == "cpu":
         torch.default_generator.manual_seed(key)
@@ -59,7 +59,7 @@ def reseed(replica: Replica, step: int, part: int) -> None:
 
 
 def guard(replica: Replica, step: int, loss: float, index_B: Tensor) -> None:
-    """Stop before clipping and update if the loss or any gradient is not finite."""
+    """Raise before clipping and update if the loss or any gradient is not finite."""
     if math.isfinite(loss) and math.isfinite(float(replica.parameters.gradients_P.sum())):
         return
     first_nonfinite = replica.parameters.first_nonfinite()
@@ -71,7 +71,7 @@ def guard(replica: Replica, step: int, loss: float, index_B: Tensor) -> None:
 
 @torch.no_grad()
 def follow_average(replica: Replica, progress: float) -> None:
-    """Let the moving average follow the weights and running statistics, if the recipe has one."""
+    """Update the moving average of weights and running statistics, if the recipe has one."""
     average = replica.recipe.average
     if average is None or replica.average_P is None:
         return
@@ -93,5 +93,5 @@ def weight_in_average(average: Average, horizon: Horizon, progress: float) -> fl
         return 1.0
     if not average.warmup:
         return 1 - average.decay
-    done = math.floor((progress - begin) * horizon.total_steps + 1e-6)  # a whole number but for rounding
+    done = math.floor((progress - begin) * horizon.total_steps + 1e-6)  # a whole number up to rounding
     return 1 - min(average.decay, (1 + done) / (10 + done))

@@ -22,14 +22,14 @@ from apoint.units import Duration, Horizon
 
 SAMPLED_STEPS = 20_000
 BATCHES_AHEAD = 2
-"""Of images that are stored, so many batches are decoded while an update is computed."""
+"""How many batches of stored images are decoded while an update is computed."""
 
 
 class Preparation:
-    """Brings raw inputs to the form a model is trained on: bytes to numbers, mean 0, standard deviation 1.
+    """Converts raw inputs to the form a model is trained on: bytes to numbers, mean 0, standard deviation 1.
 
-    Equal to `data.normalise(data.to_unit(x))` up to rounding; for bytes as one multiplication and one
-    addition, for numbers with the mean taken off first, since it may be much larger than the standard
+    Equal to `data.normalise(data.to_unit(x))` up to rounding; for bytes, as one multiplication and one
+    addition; for numbers, with the mean subtracted first, since it may be much larger than the standard
     deviation.
     """
 
@@ -51,7 +51,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Deficit:
-    """A deficit of the stream with its window, in shares of training, and its strength over it."""
+    """A deficit of the stream, with its window in shares of training and its strength during it."""
 
     apply: Callable[..., tuple[Tensor, Tensor]]
     begin: float
@@ -68,10 +68,10 @@ class TrainingStream:
     Args:
         data: The dataset.
         batch_size: Examples per update.
-        order_seed: What the order of examples is drawn from.
-        augmentation_seed: What augmentations and deficits are drawn from.
+        order_seed: The seed for the order of examples.
+        augmentation_seed: The seed for augmentations and deficits.
         device: Where batches go.
-        one_output: Whether one output stands for two classes; mixed targets then are the second's share.
+        one_output: Whether one output represents two classes; mixed targets are then the second's share.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TrainingStream:
     def disturb(
         self, deficits: list[dict[str, Any]], augment: list[dict[str, Any]], horizon: Horizon
     ) -> None:
-        """Add the recipe's deficits and augmentations; refuses those that do not fit the data."""
+        """Add the recipe's deficits and augmentations; refuse those that do not fit the data."""
         for spec in deficits:
             on_labels = registry("deficit")[spec["name"]].traits.get("labels", False)
             if on_labels and self.data.facts.task != "classification":
@@ -114,7 +114,7 @@ class TrainingStream:
         self._last_step = horizon.total_steps - 1
 
     def rehearse(self, index_B: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch with every deficit at full strength and every augmentation, to see that all of them fit."""
+        """A batch with every deficit at full strength and every augmentation, to check that they all fit."""
         train = self.data.train
         x, y = train.inputs.index_select(0, index_B), train.targets.index_select(0, index_B)
         x, y = x.to(self.device), y.to(self.device)
@@ -123,7 +123,7 @@ class TrainingStream:
         return self.prepare(x), y
 
     def indices(self, step: int) -> Tensor:
-        """The examples of an update; an incomplete last batch of an epoch is left out."""
+        """The examples of an update; an incomplete last batch of an epoch is dropped."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             shuffle = streams.generator(self.order_seed, "order", epoch)
@@ -143,7 +143,7 @@ class TrainingStream:
         return self.prepare(x), y
 
     def _ask_ahead(self, step: int) -> None:
-        """Let the images of the next updates be decoded meanwhile."""
+        """Start decoding the images of the next updates in advance."""
         for later in range(step + 1, step + 1 + BATCHES_AHEAD):
             if self._last_step is None or later <= self._last_step:
                 prefetch(self.data.train.inputs, self.indices(later))

@@ -1,4 +1,4 @@
-"""The charts with their captions; each caption says what was drawn, of what, and what the band means."""
+"""The charts with their captions; each caption says what is drawn, from what, and what the band means."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from apoint.report.words import (
 )
 
 TRAINING_LOSS = "train_loss"
-_ENLARGED_BELOW = 0.5  # of the whole's height: what the second half of training must be to be drawn apart
+_ENLARGED_BELOW = 0.5  # of the whole height: below it, the second half of training is drawn separately
 
 
 def pairs_section(record: ComparisonRecord) -> Markup | None:
@@ -71,7 +71,7 @@ def _forest_caption(record: ComparisonRecord) -> str:
 
 
 def looks_section(record: ComparisonRecord) -> Markup | None:
-    """The interval at each look, with the reading beside it."""
+    """The interval at each look, with notes on how to read it."""
     verdict = record.verdict
     if not verdict.looks:
         return None
@@ -145,7 +145,7 @@ def curves_section(record: ComparisonRecord, runs: ComparisonRuns) -> Markup | N
         return None
     lead = "Medians over seeds, with bands; each arm's numbers are its own, whatever else is shown."
     remark = _budget_remark(runs)
-    if len(body) % 2:  # it fills the place beside the last figure
+    if len(body) % 2:  # the remark fills the place next to the last figure
         return section("Training", lead, element("div", body, remark, class_="grid"))
     return section("Training", lead, element("div", body, class_="grid"), remark)
 
@@ -222,7 +222,7 @@ def _band_words(panel: Panel, things: str) -> str:
 
 
 def _shrinking(panel: Panel, names: Mapping[str, str]) -> str:
-    """Runs that stop early leave the statistics; a reader must know how many are left at the end."""
+    """How many runs are left at the end, since runs that stop early leave the statistics."""
     words = [
         f" At the end {found.seeds[-1]} of {found.num_curves} runs of {names[arm]} still had a finite value."
         for arm, found in panel.bands.items()

@@ -1,4 +1,4 @@
-"""The foot of the page: what it cost, how to do it again, and what it was computed with."""
+"""The foot of the page: what it cost, how to reproduce it, and what it was computed with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSIONS = (
 
 
 def cost_section(record: ComparisonRecord) -> Markup:
-    """Time of the processors and of the clock, by arm, and the fleet."""
+    """Core time by arm, wall-clock time, and the fleet."""
     cost = record.cost
     rows = [("Together", core_time(fields.number(cost.get("core_seconds"))), replicas_words(cost))]
     arms = (record.baseline, record.candidate)
@@ -36,7 +36,7 @@ def cost_section(record: ComparisonRecord) -> Markup:
 
 
 def replicas_words(cost: fields.Json) -> str:
-    """How many replicas there were, and how many the cache knew."""
+    """How many replicas there were, and how many came from the cache."""
     replicas, cached = fields.maybe_whole(cost.get("replicas")), fields.whole(cost.get("from_cache"))
     if replicas is None:
         return ""
@@ -44,7 +44,7 @@ def replicas_words(cost: fields.Json) -> str:
 
 
 def reproduce_section(command: str) -> Markup:
-    """The command that does it again, with a button that copies it."""
+    """The command that reproduces it, with a button that copies it."""
     if not command:
         body = element("p", "The record holds no command.", class_="soft")
     else:
@@ -53,13 +53,13 @@ def reproduce_section(command: str) -> Markup:
 
 
 def to_copy(text: str, name: str) -> Markup:
-    """Text as it is typed, with a button that copies it; `name` is unique on the page."""
+    """Text as typed, with a button that copies it; `name` is unique on the page."""
     button = element("button", "Copy", type="button", data_copy=name, hidden=True)
     return element("div", element("pre", element("code", text, id=name)), button, class_="command")
 
 
 def versions_section(runs: ComparisonRuns) -> Markup:
-    """What the replicas were computed with; where they differ, how many had which."""
+    """The versions that the replicas were computed with; where they differ, with counts."""
     found = [flat for arm in runs.arms for environment in arm.environments if (flat := _flat(environment))]
     rows = []
     for key, name in _VERSIONS:
@@ -86,7 +86,7 @@ def _counted(values: Counter[str]) -> list[str]:
 
 
 def foot(what: str = "comparison folder and its run folders") -> Markup:
-    """Who drew the page, and from what."""
+    """What drew the page, and from what."""
     words = (
         f"Drawn by apoint {apoint.__version__} from the {what} alone. "
         "This file loads nothing; deleting it loses nothing."

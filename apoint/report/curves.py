@@ -19,14 +19,14 @@ from apoint.report.thinning import Array
 from apoint.store import Metrics, Run
 
 QUANTILES = (0.1, 0.9)
-FEWEST_FOR_BAND = 5  # quantiles of fewer say nothing; then the single seeds are drawn
+FEWEST_FOR_BAND = 5  # quantiles of fewer seeds mean nothing; single seeds are drawn then
 MOST_SINGLE_LINES = 8
 Unit = Literal["epochs", "steps"]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What one run logged of one metric, by epoch or step; values that are not finite are kept."""
+    """The values of one metric that one run logged, by epoch or step; non-finite values are kept."""
 
     seed: int | None
     x: Array
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class ArmRuns:
-    """The runs of one arm that can be read; None in the place of one that cannot."""
+    """The runs of one arm that can be read; None in place of one that cannot."""
 
     arm: ArmRecord
     metrics: tuple[Metrics | None, ...]
@@ -44,11 +44,11 @@ class ArmRuns:
 
     @property
     def num_missing(self) -> int:
-        """How many runs are named and cannot be read."""
+        """The number of named runs that cannot be read."""
         return sum(1 for each in self.metrics if each is None)
 
     def curves(self, metric: str, unit: Unit) -> list[Curve | None]:
-        """The curve of every run, in the order of seeds; None where there is none."""
+        """The curve of every run, in seed order; None where there is none."""
         pairs = zip(self.metrics, self.seeds, strict=True)
         return [
             _curve(metrics, metric, unit, seed) if metrics is not None else None for metrics, seed in pairs
@@ -77,17 +77,17 @@ class ComparisonRuns:
 
     @property
     def num_named(self) -> int:
-        """How many runs the comparison names."""
+        """The number of runs that the comparison names."""
         return sum(len(arm.metrics) for arm in self.arms)
 
     @property
     def num_missing(self) -> int:
-        """How many of them cannot be read."""
+        """The number of them that cannot be read."""
         return sum(arm.num_missing for arm in self.arms)
 
 
 def _read_arm(record: ComparisonRecord, arm: ArmRecord) -> ArmRuns:
-    """Those that the verdict used; all, while there is no verdict."""
+    """Read the runs that the verdict used; all of them while there is no verdict."""
     used = arm.runs[: record.verdict.pairs] if record.verdict.pairs else arm.runs
     found = [_read_run(record, name) for name in used]
     seeds = record.verdict.seeds
@@ -100,7 +100,7 @@ def _read_arm(record: ComparisonRecord, arm: ArmRecord) -> ArmRuns:
 
 
 def _read_run(record: ComparisonRecord, name: str) -> tuple[Metrics | None, dict[str, Any]]:
-    """The metrics and environment of a sealed run; one that is gone or damaged must not hide the others."""
+    """The metrics and environment of a sealed run; a missing or damaged run must not hide the others."""
     folder = record.run_folder(name)
     if folder is None:
         return None, {}
@@ -131,8 +131,8 @@ class Band:
     """Median and quantiles over seeds at each place, and how many seeds there were.
 
     Attributes:
-        num_logged: Points that the runs logged.
-        num_used: Points that are finite and stand where at least half of the runs logged.
+        num_logged: The number of points that the runs logged.
+        num_used: The number of finite points at places where at least half of the runs logged.
     """
 
     x: Array
@@ -187,7 +187,7 @@ def paired_differences(runs: ComparisonRuns, metric: str, higher_is_better: bool
 
 
 def late_part(curve: Curve | None) -> Curve | None:
-    """The second half of a curve; None if it has less than two points there."""
+    """The second half of a curve; None if it has fewer than two points there."""
     if curve is None:
         return None
     late = curve.x >= curve.x[-1] / 2
@@ -198,6 +198,6 @@ def _difference(baseline: Curve | None, candidate: Curve | None, sign: float) ->
     if baseline is None or candidate is None:
         return None
     x, first, second = np.intersect1d(baseline.x, candidate.x, return_indices=True)
-    with np.errstate(invalid="ignore"):  # a difference of infinities is no number, and is drawn as none
+    with np.errstate(invalid="ignore"):  # a difference of infinities is NaN, and is not drawn
         values = sign * (candidate.values[second] - baseline.values[first])
     return Curve(baseline.seed, x, values) if len(x) else None

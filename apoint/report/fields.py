@@ -1,4 +1,4 @@
-"""Values out of JSON, read with tolerance: what has another shape than expected counts as absent."""
+"""Values from JSON, read with tolerance: a value of unexpected shape counts as absent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 
 
 def number(value: Any) -> float:
-    """The number, also if it is written as text because it is not finite; NaN for anything else."""
+    """The number, even if it is written as text because it is not finite; NaN for anything else."""
     if isinstance(value, bool):
         return math.nan
     if isinstance(value, int | float):
@@ -31,7 +31,7 @@ def maybe_whole(value: Any) -> int | None:
 
 
 def text(value: Any) -> str:
-    """The text, or nothing."""
+    """The text, or an empty one."""
     return value if isinstance(value, str) else ""
 
 
@@ -56,7 +56,7 @@ def wholes(value: Any) -> tuple[int, ...]:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list; what is not text becomes empty, so that places are kept."""
+    """The texts of a list; what is not text becomes empty, so that positions are kept."""
     return tuple(text(each) for each in items(value))
 
 

@@ -9,12 +9,12 @@ from apoint.report.style import sheet
 
 
 def document(title: Markup, main: Markup, more_style: str = "") -> str:
-    """A whole page that needs nothing from elsewhere.
+    """A complete page that loads nothing from elsewhere.
 
     Args:
         title: The element `title`.
         main: The element `main`.
-        more_style: Rules of this kind of page, after those of all pages.
+        more_style: Style rules of this kind of page, after those of all pages.
     """
     tip = element("div", id="tip", role="status", hidden=True)
     top = [
@@ -38,5 +38,5 @@ def figure(svg: str, caption: str, class_: str | None = None) -> Markup:
 
 
 def section(name: str, lead: str, *body: object) -> Markup:
-    """A section with its heading and a sentence that leads into it."""
+    """A section with its heading and an introductory sentence."""
     return element("section", element("h2", name), element("p", lead, class_="soft"), *body)

@@ -41,14 +41,14 @@ def head(record: ComparisonRecord, runs: ComparisonRuns) -> Markup:
 
 
 def _headline(record: ComparisonRecord) -> Markup:
-    """The sentence: what was found in large letters, its interval and what follows in small ones."""
+    """The sentence: the finding in large letters, its interval and what follows in small ones."""
     words = sentence(record)
     place = words.find(f" ({confidence(record.verdict.interval_alpha)} interval")
     return join(words) if place < 0 else join(words[:place], element("small", words[place:]))
 
 
 def sentence(record: ComparisonRecord) -> str:
-    """The verdict in plain words: as written, or put together where nothing was."""
+    """The verdict in plain words: as recorded, or composed where nothing was."""
     verdict = record.verdict
     if record.sentence:
         return as_headline(record.sentence, verdict.metric)
@@ -64,7 +64,7 @@ def sentence(record: ComparisonRecord) -> str:
 
 
 def as_headline(words: str, metric: str) -> str:
-    """A sentence with a capital, the metric as words, and numbers kept together with their unit."""
+    """A sentence with an initial capital, the metric as words, and numbers kept together with their unit."""
     if metric:
         words = words.replace(metric, metric_name(metric))
     words = unbroken(words.strip().replace(" %", f"{NO_BREAK}%"))
@@ -154,7 +154,7 @@ def key_number(name: str, value: str, remark: str) -> Markup:
 
 
 def cost_words(cost: fields.Json) -> tuple[str, str]:
-    """What was spent, and in what unit on how many replicas."""
+    """The time spent, and its unit with the number of replicas."""
     spent, _, unit = core_time(fields.number(cost.get("core_seconds"))).partition(" ")
     replicas = fields.maybe_whole(cost.get("replicas"))
     cached = fields.whole(cost.get("from_cache"))

@@ -1,4 +1,4 @@
-"""HTML as values: whatever is not markup already is text, and text is always escaped."""
+"""HTML as values: anything that is not already markup is text, and text is always escaped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def element(tag: str, *children: Child, **attributes: str | bool | int | None) -
 
     Args:
         tag: Its name.
-        children: Text is escaped, markup is kept, None is left out, iterables are opened.
+        children: Text is escaped, markup is kept, None is left out, iterables are expanded.
         attributes: `class_` is `class`, underscores are hyphens; None and False leave the attribute out.
     """
     opening = "".join([tag, *(_attribute(name, value) for name, value in attributes.items())])
@@ -44,7 +44,7 @@ def _attribute(name: str, value: str | bool | int | None) -> str:
 
 
 def join(*children: Child) -> Markup:
-    """Children one after the other."""
+    """Concatenate the children."""
     return Markup("".join(_render(child) for child in children))
 
 
@@ -59,10 +59,10 @@ def _render(child: Child) -> str:
 
 
 def table(label: str, head: Iterable[Child], rows: Iterable[Iterable[Child]], class_: str = "") -> Markup:
-    """A table in a frame that scrolls by itself if it is wider than the page.
+    """A table in a frame that scrolls on its own if it is wider than the page.
 
     Args:
-        label: What it holds, for those who do not see it.
+        label: What it holds, for readers who cannot see it.
         head: The header cells.
         rows: The cells; the first of each row is its header.
         class_: Classes of the table.

@@ -21,18 +21,18 @@ def comparison_html(folder: str | os.PathLike[str], beside: str | os.PathLike[st
 
     Args:
         folder: The comparison folder, `<runs root>/comparisons/<name>-<id>`.
-        beside: The folder that the page will lie in, from where run folders are linked; default `folder`.
+        beside: The folder of the page, to which links to run folders are relative; default `folder`.
     """
     record = ComparisonRecord.read(folder)
     return record_html(record, Path(folder if beside is None else beside).resolve())
 
 
 def record_html(record: ComparisonRecord, beside: Path | None = None) -> str:
-    """The report of a comparison that was read, or made in memory from scores alone.
+    """The report of a comparison that was read, or built in memory from scores alone.
 
     Args:
-        record: The comparison. If it has no folder, the page leaves out what only a folder can tell.
-        beside: The folder that the page will lie in, from where run folders are linked; None for no links.
+        record: The comparison. If it has no folder, the page leaves out what only a folder provides.
+        beside: The folder of the page, to which links to run folders are relative; None for no links.
     """
     runs = ComparisonRuns.read(record)
     in_folder = record.folder is not None
@@ -60,7 +60,7 @@ def write_comparison_report(
 
     Args:
         folder: The comparison folder.
-        path: Where the page shall be; default `report.html` in the folder.
+        path: The path of the page; default `report.html` in the folder.
     """
     place = Path(folder) / PAGE if path is None else Path(path)
     write_atomically(place, comparison_html(folder, place.resolve().parent))
@@ -68,11 +68,11 @@ def write_comparison_report(
 
 
 def is_report_of(path: str | os.PathLike[str], command: str) -> bool:
-    """Whether a file is the report that this command wrote when it was given before.
+    """Whether a file is the report that an earlier run of this command wrote.
 
     Args:
-        path: The file; there may be none.
-        command: What was typed.
+        path: The file; it need not exist.
+        command: The command as typed.
     """
     try:
         text = Path(path).read_text("utf-8")

@@ -1,7 +1,7 @@
-"""The colours by what they mean, in light and in dark.
+"""The colours by meaning, for light and dark mode.
 
-Figures are drawn in the light colours; `figures.svg` replaces each by its variable, with the light colour
-to fall back on where no style sheet stands around the figure.
+Figures are drawn in the light colours; `figures.svg` replaces each with its variable, with the light colour
+as a fallback where there is no style sheet around the figure.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from apoint.report.curves import (
 )
 from apoint.report.record import ComparisonRecord
 
-_LOG_ABOVE = 30.0  # a logarithmic axis, if the largest drawn value is so many times the least
+_LOG_ABOVE = 30.0  # a logarithmic axis, if the largest drawn value is more than this many times the smallest
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Panel:
     """The curves of one chart.
 
     Attributes:
-        metric: By its surface name, such as `test_accuracy`.
-        bands: By arm; one called `candidate` for paired differences.
+        metric: The metric by its surface name, such as `test_accuracy`.
+        bands: Bands by arm; one called `candidate` for paired differences.
         lines: The curves that are drawn one by one, by arm: those of arms with few seeds.
-        logarithmic: Whether the upright axis is.
-        limits: What the upright axis shows.
+        logarithmic: Whether the vertical axis is logarithmic.
+        limits: The range of the vertical axis.
     """
 
     metric: str
@@ -49,8 +49,8 @@ class Panel:
 
         Args:
             runs: The runs of the comparison.
-            metric: By its surface name.
-            higher_is_better: Its direction.
+            metric: The metric by its surface name.
+            higher_is_better: The direction of the metric.
         """
         names = ("baseline", "candidate")
         curves = {name: arm.curves(metric, runs.unit) for name, arm in zip(names, runs.arms, strict=True)}
@@ -65,7 +65,7 @@ class Panel:
         Args:
             record: The comparison.
             runs: Its runs.
-            second_half: Whether to take the second half of training alone.
+            second_half: Whether to take only the second half of training.
         """
         verdict = record.verdict
         curves = paired_differences(runs, verdict.metric, verdict.higher_is_better)
@@ -88,22 +88,22 @@ class Panel:
 
     @property
     def height(self) -> float:
-        """How far the upright axis reaches, zero included."""
+        """How far the vertical axis reaches, including zero."""
         return max(self.limits[1], 0.0) - min(self.limits[0], 0.0)
 
     @property
     def num_logged(self) -> int:
-        """Points that the runs logged."""
+        """The number of points that the runs logged."""
         return sum(each.num_logged for each in self.bands.values())
 
     @property
     def num_used(self) -> int:
-        """Points that are in the bands."""
+        """The number of points in the bands."""
         return sum(each.num_used for each in self.bands.values())
 
     @property
     def num_outside(self) -> int:
-        """Points that are finite and lie outside the limits: of single lines, and of the bands' edges."""
+        """The number of finite points outside the limits: of single lines, and of the bands' edges."""
         low, high = self.limits
         values = [value for each in self.lines.values() for line in each for value in line.values.tolist()]
         for each in self.bands.values():
@@ -122,10 +122,10 @@ def _is_wide(bands: Iterable[Band]) -> bool:
 
 
 def _limits(bands: list[Band], drawn: list[float], logarithmic: bool) -> tuple[float, float]:
-    """Bands and single lines, but nothing that runs so far away that it would flatten the rest.
+    """Limits that show bands and single lines, except what is so far away that it would flatten the rest.
 
-    The medians are always inside; the rest may go beyond them by three times their range, or by ten times
-    the usual height of a band if that is more.
+    The medians are always inside; the rest may extend beyond them by three times their range, or by ten
+    times the usual height of a band if that is more.
     """
     drawn = [value for value in drawn if math.isfinite(value) and (value > 0 or not logarithmic)]
     scale = np.log if logarithmic else np.asarray
@@ -141,7 +141,7 @@ def _limits(bands: list[Band], drawn: list[float], logarithmic: bool) -> tuple[f
 
 
 def padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
-    """Limits with some air around two values, also if they are equal."""
+    """Limits with some padding around two values, even if they are equal."""
     span = high - low
     air = span * share if span > 0 else max(abs(low) * 0.02, 1e-9)
     return low - air, high + air

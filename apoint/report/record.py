@@ -1,4 +1,4 @@
-"""A comparison folder as it can be read: whole, in progress or interrupted. Reading never writes."""
+"""A comparison folder as read from disk: complete, in progress or interrupted. Reading never writes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Pair:
     """The two replicas of one seed.
 
     Attributes:
-        number: Its place, from 1.
+        number: Its position, from 1.
         seed: None if seeds were not recorded.
         difference: Positive if the candidate is better.
-        states: How the replicas ended, baseline first; empty where it is not known.
+        states: How the replicas ended, baseline first; empty where unknown.
         failed: Which replicas did not finish.
-        capped: Which values are the declared value of a replica that failed or ended worse.
-        runs: The names of the run folders; empty where they are not known.
+        capped: Which values are the declared cap, for a replica that failed or ended worse.
+        runs: The names of the run folders; empty where unknown.
         reasons: Why the replicas failed; empty where they did not.
     """
 
@@ -48,7 +48,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """How the pair is called on the page."""
+        """The name of the pair on the page."""
         return f"pair {self.number}" if self.seed is None else f"seed {self.seed}"
 
     @property
@@ -64,7 +64,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ArmRecord:
-    """One recipe of the comparison and its runs, in the order of seeds; why those failed that did."""
+    """One recipe of the comparison and its runs, in seed order, with the reasons of those that failed."""
 
     name: str
     recipe: str = ""
@@ -90,13 +90,13 @@ class ArmRecord:
 
 @dataclass(frozen=True)
 class ComparisonRecord:
-    """What is known of a comparison.
+    """What is known about a comparison.
 
     Attributes:
         folder: Where it was read from; None if it was made in memory.
-        state: `decided`, `undecided`, `interrupted`, `running`; `unknown` if nothing tells it.
+        state: `decided`, `undecided`, `interrupted`, `running`; `unknown` if it is not recorded.
         sentence: The verdict in plain words.
-        declaration: What was declared beforehand, as it was written.
+        declaration: What was declared in advance, as written.
         difference: The recipe values in which the arms differ: path, baseline's, candidate's.
     """
 
@@ -154,13 +154,13 @@ class ComparisonRecord:
 
     @property
     def cap(self) -> float:
-        """The value at which failed replicas were counted; NaN if none was."""
+        """The value that failed replicas count as; NaN if there is none."""
         declared = fields.number(fields.mapping(self.declaration.get("cap")).get("value"))
         return fields.first_known([self.verdict.failures.cap, declared])
 
     @property
     def pairs(self) -> list[Pair]:
-        """Every pair that the verdict used, in the order of seeds."""
+        """Every pair that the verdict used, in seed order."""
         values = list(zip(self.verdict.baseline, self.verdict.candidate, strict=False))
         return [self._pair(place, first, second) for place, (first, second) in enumerate(values)]
 
@@ -183,11 +183,11 @@ class ComparisonRecord:
         )
 
     def _has_failed(self, state: str, capped: bool) -> bool:
-        """By its state; where that is not known, a capped value counts if failures were counted at all."""
+        """Whether a replica failed: by its state or, if unknown, by a capped value if there were failures."""
         return state != "finished" if state else capped and self.verdict.failures.total > 0
 
     def run_folder(self, name: str) -> Path | None:
-        """Where a run lies; None if the name leads out of the runs root or nothing is known of it."""
+        """The folder of a run; None if the name leads out of the runs root or nothing is known about it."""
         parts = PurePosixPath(name).parts
         if self.folder is None or not parts or ".." in parts or PurePosixPath(name).is_absolute():
             return None
@@ -215,7 +215,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def read_if_there(path: Path, known: int = SCHEMA_VERSION) -> dict[str, Any]:
-    """The content of a sealed JSON file of this schema; nothing if there is no such file."""
+    """The content of a sealed JSON file of this schema; empty if there is no such file."""
     if not exists(path):
         return {}
     content = read_sealed(path)

@@ -1,4 +1,4 @@
-"""The page's few lines of script: what is pointed at, the copy button, folded parts when printing."""
+"""The page's short script: what is pointed at, the copy button, collapsed parts when printing."""
 
 from __future__ import annotations
 

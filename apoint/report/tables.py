@@ -1,4 +1,4 @@
-"""The tables: what stands beside the interval, recipe difference, declaration, and every pair."""
+"""The tables: companions of the interval, recipe difference, declaration, and every pair."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TEST_NOISE = "beside: seeds decide; include: the interval over seeds and test e
 
 
 def companions_section(record: ComparisonRecord) -> Markup:
-    """What is reported beside the interval."""
+    """What is reported along with the interval."""
     verdict, digits = record.verdict, digits_of(record)
     low, high = (percent(share) for share in verdict.improvement_interval)
     equivalence = _equivalence_row(record)
@@ -68,7 +68,7 @@ def companions_section(record: ComparisonRecord) -> Markup:
 
 
 def _adjusted_row(record: ComparisonRecord) -> list[Row]:
-    """The effect less the bias of stopping early; nothing if undecided, or if there was one look."""
+    """The effect without the bias of stopping early; empty if undecided, or if there was one look."""
     verdict = record.verdict
     no_bias = len(verdict.planned_looks) < 2 or math.isnan(verdict.adjusted_effect)
     if verdict.outcome == "undecided" or no_bias:
@@ -78,7 +78,7 @@ def _adjusted_row(record: ComparisonRecord) -> list[Row]:
 
 
 def _paired_row(record: ComparisonRecord) -> list[Row]:
-    """The interval from the pairs alone, if further replicas of the baseline were there."""
+    """The interval from the pairs alone, if there were further replicas of the baseline."""
     verdict = record.verdict
     if not verdict.further_baseline:
         return []
@@ -98,7 +98,7 @@ def _equivalence_row(record: ComparisonRecord) -> list[Row]:
 
 
 def _margin_row(record: ComparisonRecord) -> list[Row]:
-    """How well a margin is known that follows from the baseline."""
+    """How well a margin that was derived from the baseline is known."""
     words, digits = margin_remark(record.verdict, size), digits_of(record)
     return [("Margin", digits.margin(record.verdict.margin), words)] if words else []
 
@@ -141,7 +141,7 @@ def _failures_row(record: ComparisonRecord) -> Row:
 
 
 def looks_table(record: ComparisonRecord) -> Markup:
-    """Every look with its numbers; folded if there are many."""
+    """Every look with its numbers; collapsed if there are many."""
     digits = digits_of(record)
     rows = [
         (
@@ -199,7 +199,7 @@ def declaration_section(record: ComparisonRecord) -> Markup:
 
 
 def declared_table(declaration: fields.Json, digits: Digits) -> Markup:
-    """What was declared, as rows of what, how much and why."""
+    """What was declared, as rows of name, value and remark."""
     rows = _declared(declaration, digits)
     return table("Declaration", ("What", "Declared", "Remark"), rows, "wide words")
 
@@ -245,11 +245,11 @@ def _first_seed(declaration: fields.Json) -> str:
 
 
 def pairs_table(record: ComparisonRecord, beside: Path | None) -> Markup | None:
-    """Every pair with its numbers and its run folders, folded.
+    """Every pair with its numbers and its run folders, collapsed.
 
     Args:
         record: The comparison.
-        beside: The folder that the page lies in, from where paths are told; None for no links.
+        beside: The folder of the page, to which paths are relative; None for no links.
     """
     if not record.pairs:
         return None
@@ -286,7 +286,7 @@ def _failed(state: str, reason: str) -> Markup | None:
 
 
 def _run_link(record: ComparisonRecord, name: str, beside: Path | None) -> Markup:
-    """The path of a run folder from the page; a link if it may be one."""
+    """The path of a run folder from the page; a link where possible."""
     folder = record.run_folder(name)
     if folder is None or beside is None:
         return element("span", name, class_="path")

@@ -1,4 +1,4 @@
-"""Fewer points for drawing, with every extreme kept: the least and the largest of each bucket."""
+"""Fewer points for drawing, with every extreme kept: the smallest and the largest of each bucket."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ BUCKETS = 750
 
 
 def thin(x: Array, *lines: Array) -> tuple[Array, list[Array]]:
-    """The points to draw: all of them, or, above `THIN_ABOVE`, the extremes of equal runs of points.
+    """The points to draw: all of them or, above `THIN_ABOVE`, the extremes of equal buckets of points.
 
-    In each bucket the least and the largest value of every line stand one after the other, in the order
-    in which they came, at the x of the bucket's first and last point. Values that are no numbers do not
-    count; a bucket of nothing else stays a gap.
+    Each bucket keeps the smallest and the largest value of every line, in their original order, at the x of
+    the bucket's first and last point. NaN values do not count; a bucket of nothing else stays a gap.
     """
     if len(x) <= THIN_ABOVE:
         return x, list(lines)

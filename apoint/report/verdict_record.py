@@ -1,4 +1,4 @@
-"""A verdict as it was written down: the fields of `apoint.verdict.Verdict`, read from JSON."""
+"""A verdict as recorded: the fields of `apoint.verdict.Verdict`, read from JSON."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class FailuresRecord:
 
     @property
     def total(self) -> int:
-        """How many replicas failed in both arms."""
+        """The number of replicas that failed, over both arms."""
         return self.baseline + self.candidate
 
 
 @dataclass(frozen=True)
 class VerdictRecord:
-    """The verdict; what is not known is NaN, empty or None. Positive differences favour the candidate."""
+    """The verdict; unknown values are NaN, empty or None. Positive differences favour the candidate."""
 
     outcome: str
     effect: float
@@ -130,7 +130,7 @@ class VerdictRecord:
 
     @property
     def subject(self) -> str:
-        """The same as the subject of a sentence."""
+        """The same, as the subject of a sentence."""
         return as_subject(self.metric, self.last)
 
     @property
@@ -140,17 +140,17 @@ class VerdictRecord:
 
     @property
     def arm_names(self) -> dict[str, str]:
-        """How the page calls each arm: by what it is if that was recorded, else by its part."""
+        """The name of each arm on the page: what it is, if that was recorded, otherwise its part."""
         return {"baseline": self.baseline_name or "baseline", "candidate": self.candidate_name or "candidate"}
 
     @property
     def arm_words(self) -> dict[str, str]:
-        """How a sentence calls each arm."""
+        """The name of each arm in a sentence."""
         return {part: f"the {part}" if name == part else name for part, name in self.arm_names.items()}
 
     @property
     def arm_titles(self) -> dict[str, str]:
-        """The same with each arm's part beside its name."""
+        """The same, with each arm's part after its name."""
         return {part: name if name == part else f"{name} ({part})" for part, name in self.arm_names.items()}
 
     @classmethod
@@ -159,7 +159,7 @@ class VerdictRecord:
 
         Args:
             content: The verdict, or nothing if none was written yet.
-            declaration: What was declared beforehand.
+            declaration: What was declared in advance.
         """
         own = tuple(LookRecord.from_dict(fields.mapping(each)) for each in fields.items(content.get("looks")))
         return cls(**_known(content, declaration, own), **_companions(content))
@@ -191,7 +191,7 @@ def _known(content: Json, declaration: Json, looks: tuple[LookRecord, ...]) -> d
 
 
 def _evaluations(content: Json) -> int:
-    """Of how many evaluations a replica's number is the mean; 1 where that was not written down."""
+    """The number of evaluations that a replica's number averages; 1 where that was not recorded."""
     return max(1, fields.whole(content.get("last"), 1))
 
 
@@ -206,7 +206,7 @@ def _maybe_interval(value: Any) -> tuple[float, float] | None:
 
 
 def _companions(content: Json) -> dict[str, Any]:
-    """What is reported beside the interval."""
+    """What is reported along with the interval."""
     single = ["adjusted_effect", "skewness", "sign_flip_p", "smallest_p", "improvement"]
     single += ["standardised_effect", "robust_mean", "correlation"]
     return {

@@ -1,4 +1,4 @@
-"""Numbers and words as a reader wants them: digits that mean something, units, plain names of outcomes."""
+"""Numbers and words for readers: significant digits, units, plain names of outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 MINUS = "\u2212"
 NO_BREAK = "\u00a0"
-THIN_SPACE = "\u202f"  # sets thousands apart, and does not break
+THIN_SPACE = "\u202f"  # separates thousands, and does not break
 OUTCOME_SYMBOLS = {"better": "▲", "worse": "▼", "equivalent": "≈", "undecided": "?"}
 OUTCOME_WORDS = {
     "better": "Better",
@@ -47,17 +47,17 @@ def _is_control(character: str) -> bool:
 
 @dataclass(frozen=True)
 class Digits:
-    """How many digits stand after the point; the same for all numbers that are compared with each other."""
+    """The number of digits after the point; the same for all numbers that are compared with each other."""
 
     decimals: int
 
     @classmethod
     def for_spread(cls, spreads: Iterable[float], scores: Iterable[float] = ()) -> Digits:
-        """Two digits of the smallest spread that is a number above zero; four places if there is none.
+        """Two digits of the smallest finite spread above zero; four places if there is none.
 
         Args:
-            spreads: Such as a margin or half an interval.
-            scores: What varies; a spread that is only rounding beside them does not count.
+            spreads: Spreads, such as a margin or half an interval.
+            scores: The scores that vary; a spread that is only rounding error in them does not count.
         """
         least = _ROUNDING * max((abs(each) for each in scores if math.isfinite(each)), default=0.0)
         sound = [abs(each) for each in spreads if math.isfinite(each) and abs(each) > least]
@@ -70,13 +70,13 @@ class Digits:
         if not math.isfinite(value):
             return _not_finite(value)
         if self.decimals > _MOST_DECIMALS or abs(value) >= 1e7:
-            value = round(value, self.decimals) + 0.0  # what is rounding beside the others is 0, not −0
+            value = round(value, self.decimals) + 0.0  # rounding error relative to the others is 0, not −0
             return f"{value:.3g}".replace("-", MINUS)
         shown = f"{value:.{self.decimals}f}"
         return f"{abs(value):.{self.decimals}f}" if float(shown) == 0 else shown.replace("-", MINUS)
 
     def signed(self, value: float) -> str:
-        """The number with its sign, also if that is a plus; what is shown as zero has none."""
+        """The number with its sign, including a plus; what is shown as zero has none."""
         shown = self.plain(value)
         return f"+{shown}" if value > 0 and shown.strip("0.") else shown
 
@@ -90,7 +90,7 @@ class Digits:
         return f"{digits.signed(interval[0])} to {digits.signed(interval[1])}"
 
     def margin(self, value: float) -> str:
-        """The number with plus and minus before it, in one line."""
+        """The number with a plus-minus sign in front, without a line break."""
         return f"±{NO_BREAK}{self.plain(value)}"
 
 
@@ -101,31 +101,31 @@ def _not_finite(value: float) -> str:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """A number alone, with a few digits that count."""
+    """A single number, with a few significant digits."""
     if not math.isfinite(value):
         return _not_finite(value)
     return f"{value:.{digits}g}".replace("-", MINUS)
 
 
 def p_value(value: float) -> str:
-    """A p-value with two digits that count."""
+    """A p-value with two significant digits."""
     if not math.isfinite(value):
         return "not known"
     return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}".replace("e-0", "e-").replace("-", MINUS)
 
 
 def percent(value: float) -> str:
-    """A share as whole per cent."""
+    """A share as a whole percentage."""
     return f"{100 * value:.0f}{NO_BREAK}%" if math.isfinite(value) else "not known"
 
 
 def confidence(alpha: float) -> str:
-    """The confidence that belongs to an error rate, such as `95 %`."""
+    """The confidence level for an error rate, such as `95 %`."""
     return f"{100 * (1 - alpha):.4g}{NO_BREAK}%"
 
 
 def core_time(seconds: float) -> str:
-    """Work of the processors in its natural unit."""
+    """Core time in its natural unit."""
     if not math.isfinite(seconds):
         return "unknown"
     for unit, size in (("core-hours", 3600.0), ("core-minutes", 60.0)):
@@ -149,7 +149,7 @@ def _three_digits(value: float) -> str:
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:
-    """A number with its noun, such as `1 pair` or `16 pairs`; thousands are set apart."""
+    """A number with its noun, such as `1 pair` or `16 pairs`; thousands are separated."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}".replace(",", THIN_SPACE)
 
 
@@ -165,7 +165,7 @@ def unbroken(words: str) -> str:
 
 
 def capital(words: str) -> str:
-    """The words with a capital at the start of a heading; `lr 1e-3` and other names stay as they are."""
+    """The words with a capital at the start of a heading; `lr 1e-3` and other names stay unchanged."""
     return words.capitalize() if words in ("baseline", "candidate") else words
 
 
@@ -193,12 +193,12 @@ def listed(items: Iterable[object]) -> str:
 
 
 def together_words(labels: Sequence[str]) -> str:
-    """Changes made together, in few words: their names, or only their number where they are many."""
+    """Changes made together, in few words: their names, or only their number if there are many."""
     return " with ".join(labels) if len(labels) < 3 else f"these {len(labels)} changes together"
 
 
 def check_words(stage: str, labels: Sequence[str]) -> str:
-    """What a comparison on fresh seeds was about: the best alone, the next on top of it, or all together."""
+    """The subject of a comparison on fresh seeds: the best alone, the next on top of it, or all together."""
     if stage == "addition" and len(labels) > 1:
         return f"{labels[-1]} on top of {together_words(labels[:-1])}"
     together = together_words(labels)

@@ -1,4 +1,4 @@
-"""Run folders, which are the truth, and the catalogue over them, which can be deleted at any time.
+"""Run folders, the source of truth, and the catalogue over them, which can be deleted at any time.
 
     writer      appends to one run folder while it holds it
     examples    results of single examples at the end of a run

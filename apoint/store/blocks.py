@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 
 
 def to_blocks(steps: list[int], values: list[float]) -> Iterator[Block]:
-    """Cut a curve into blocks, with the least and largest finite value of each."""
+    """Cut a curve into blocks, with the smallest and largest finite value of each."""
     for number, start in enumerate(range(0, len(steps), POINTS)):
         part = slice(start, start + POINTS)
         at, height = array("q", steps[part]), array("d", values[part])
@@ -43,7 +43,7 @@ def to_blocks(steps: list[int], values: list[float]) -> Iterator[Block]:
 
 
 def from_blocks(parts: Iterable[tuple[bytes, bytes]]) -> Curve:
-    """Put the blocks of one curve together again."""
+    """Reassemble one curve from its blocks."""
     steps, values = array("q"), array("d")
     for steps_bytes, values_bytes in parts:
         steps.frombytes(steps_bytes)

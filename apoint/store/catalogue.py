@@ -1,11 +1,11 @@
-"""The catalogue: what `runs list` and the curves of many runs are read from, in milliseconds.
+"""The catalogue: the source of `runs list` and of the curves of many runs, read in milliseconds.
 
-It is drawn from the run folders and holds nothing of its own, so it may be deleted at any time. It never
-stands in the way: where it cannot be written, it is built in memory; where it is damaged, it is built anew,
-and says so. Every row carries a hash of itself, so that a changed one is noticed.
+It is derived from the run folders and holds nothing else, so it may be deleted at any time. It never stops
+a command: where it cannot be written, it is built in memory; where it is damaged, it is rebuilt with a
+warning. Every row carries its own hash, so that a changed row is detected.
 
-A sealed run is listed as its seal says, without reading what it measured. Of one that is not, the last lines
-are read. Curves are taken up when they are first asked for.
+A sealed run is listed as its seal says, without reading its measurements. For an unsealed run, the last
+lines are read. Curves are stored when they are first requested.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Summary:
         name: The recipe's name.
         fingerprint: The recipe's fingerprint.
         seed: The seed.
-        state: The state now, as `Run.state` tells it.
+        state: The current state, as in `Run.state`.
         started: When it began, in seconds since 1970.
-        step: The last step that is known.
-        total_steps: How many there shall be.
+        step: The last known step.
+        total_steps: The planned number of steps.
         last: The last value of each metric by surface name, such as `test_accuracy`.
         problem: What is wrong with the run, as far as listing it shows that.
-        sealed: Whether all of this is what the run's seal says; else it is what the run said last.
-        changes: What was changed of the recipe's file for this run, such as `optimizer.lr=1e-3`.
+        sealed: Whether all of this comes from the run's seal; otherwise it is what the run recorded last.
+        changes: The changes to the recipe's file for this run, such as `optimizer.lr=1e-3`.
     """
 
     folder: Path
@@ -112,15 +112,15 @@ class Catalogue:
         self._memory: sqlite3.Connection | None = None
 
     def refresh(self) -> int:
-        """Take up what has changed since the last time, and return how many runs had to be read."""
+        """Update the catalogue with what has changed, and return how many runs had to be read."""
         return self._do(self._refresh, alone=True)
 
     def rebuild(self) -> int:
-        """Build the catalogue anew from the run folders, and return how many there are."""
+        """Rebuild the catalogue from the run folders, and return how many there are."""
         return self._do(self._refresh, alone=True, anew=True)
 
     def summaries(self) -> list[Summary]:
-        """Every run in one line, the newest first, as of the last `refresh`; states are those of now."""
+        """Every run in one line, the newest first, as of the last `refresh`; states are current."""
         return self._do(self._summaries)
 
     def series(
@@ -128,12 +128,12 @@ class Catalogue:
     ) -> dict[str, Curve]:
         """One curve of each run that has it, by name of the run folder, as of the last `refresh`.
 
-        A run whose metrics are damaged has none; the log says so.
+        A run whose metrics are damaged has none; this is logged.
 
         Args:
             metric: The metric, such as `accuracy`.
-            split: Which part of the data it was measured on.
-            folders: The names of the run folders to read; all if left out.
+            split: The part of the data it was measured on.
+            folders: The names of the run folders to read; all by default.
         """
 
         def work(connection: sqlite3.Connection) -> dict[str, Curve]:
@@ -143,7 +143,7 @@ class Catalogue:
         return self._do(work, alone=True)
 
     def close(self) -> None:
-        """Forget what is in memory; the file on disk needs no closing."""
+        """Discard what is in memory; the file on disk needs no closing."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -155,7 +155,7 @@ class Catalogue:
         self.close()
 
     def _do(self, work: Callable[[sqlite3.Connection], T], alone: bool = False, anew: bool = False) -> T:
-        """Do `work` on the file; on one built anew if it is damaged; or in memory if nothing else works."""
+        """Call `work` on the file, on a rebuilt one if it is damaged, or in memory if nothing else works."""
         if self._memory is None and (self.path.exists() or run_folders(self.root)):
             try:
                 return self._on_disk(work, alone or not self.path.exists(), anew)
@@ -195,7 +195,7 @@ class Catalogue:
                 return work(connection)
 
     def _discard(self) -> None:
-        """Remove the file with its journals: a journal left behind would be played into the next file."""
+        """Remove the file with its journals: a journal left behind would be replayed into the next file."""
         for ending in ("", "-journal", "-wal", "-shm"):
             self.path.with_name(FILE + ending).unlink(missing_ok=True)
 
@@ -217,7 +217,7 @@ class Catalogue:
         return len(changed)
 
     def _take_up_curves(self, connection: sqlite3.Connection, folders: Sequence[str] | None) -> None:
-        """Keep the curves of runs whose metrics have changed since theirs were kept."""
+        """Store the curves of runs whose metrics have changed since they were last stored."""
         kept = dict(connection.execute("SELECT folder, curves FROM runs"))
         for folder in kept if folders is None else [name for name in folders if name in kept]:
             stamp = json.dumps(file_stamp(self.root / folder / layout.METRICS))
@@ -267,11 +267,11 @@ _COLUMNS = (
     "folder", "stamp", "name", "fingerprint", "seed", "state", "started", "step", "total_steps", "last",
     "status", "problem", "sealed", "changes",
 )  # fmt: skip
-_SAID_BY_RUN = ("damaged", "unsealed", "unknown")  # what no status can say
+_SAID_BY_RUN = ("damaged", "unsealed", "unknown")  # states that no status can have
 
 
 def _make_tables(connection: sqlite3.Connection) -> bool:
-    """Make the tables unless those of this version are there; says whether it had to."""
+    """Create the tables unless those of this version exist; return whether they were created."""
     if connection.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
         return False
     with writing(connection):
@@ -282,7 +282,7 @@ def _make_tables(connection: sqlite3.Connection) -> bool:
 
 
 def _stamp(folder: Path) -> str:
-    """What changes when the run does."""
+    """A stamp that changes when the run does."""
     names = (layout.SEAL, layout.METRICS, layout.STATUS, layout.ENV)
     try:
         return json.dumps([file_stamp(folder / name) for name in names])
@@ -295,7 +295,7 @@ def _read_entry(folder: Path) -> tuple[Summary, dict[str, Any]]:
     try:
         run = Run(folder)
         return _describe(run), run.status
-    except Exception as error:  # whatever is in a folder, the others must still be listed
+    except Exception as error:  # a bad folder must not keep the others from being listed
         reason = str(error) if isinstance(error, ApointError) else f"{type(error).__name__}: {error}"
         return Summary(folder, folder.name, state="damaged", problem=reason), {}
 
@@ -320,7 +320,7 @@ def _describe(run: Run) -> Summary:
 
 
 def _describe_open(run: Run) -> Summary:
-    """A run that has no seal, as its status and its last lines tell."""
+    """A run without a seal, from its status and its last lines."""
     status, path = run.status, run.folder / layout.METRICS
     metrics = Metrics(reader.last_rows(path, _LAST_LINES) if reader.exists(path) else ())
     steps = [step for step in (whole(status.get("step")), metrics.last_step) if step is not None]

@@ -1,8 +1,8 @@
-"""SQLite opened with care: which journal is safe here, which error means what.
+"""Opening SQLite with care: which journal is safe here, and what each error means.
 
 Several processes may list runs at once. A writer takes its lock at the start of the transaction
-(`BEGIN IMMEDIATE`), because one that begins by reading is refused at once when it goes on to write, no
-matter how long it is willing to wait.
+(`BEGIN IMMEDIATE`), because a transaction that begins by reading is refused immediately when it starts to
+write, however long its timeout.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
 
 
 class ChangedError(sqlite3.DatabaseError):
-    """A row whose hash does not fit: the file has been damaged or edited."""
+    """A row whose hash does not match: the file has been damaged or edited."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
-    """A connection without hidden transactions that waits for its turn."""
+    """A connection without implicit transactions that waits for its turn."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-    connection.execute("PRAGMA synchronous=NORMAL")  # whatever a power cut takes can be rebuilt
+    connection.execute("PRAGMA synchronous=NORMAL")  # what is lost in a power cut can be rebuilt
     connection.execute("PRAGMA foreign_keys=ON")
     return connection
 
@@ -46,7 +46,7 @@ def choose_journal(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that holds the right to write from its start."""
+    """A transaction that holds the write lock from its start."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -58,7 +58,7 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def with_patience(work: Callable[[], T]) -> T:
-    """Do `work`, and again a few times if the database was in use all the while."""
+    """Call `work`, and retry a few times if the database stayed busy."""
     for attempt in range(_TRIES):
         try:
             return work()
@@ -75,18 +75,18 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Whether the file is not a sound database with our tables, so that only building it anew helps."""
+    """Whether the file is not an intact database with our tables, so that only rebuilding it helps."""
     return primary_code(error) in _DAMAGED
 
 
 def wal_is_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
-    """Whether this SQLite has the repair of the fault by which a write-ahead log could corrupt a database."""
+    """Whether this SQLite has the fix for the bug by which a write-ahead log could corrupt a database."""
     repaired = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
     return version >= repaired[0] or any(fix <= version < (fix[0], fix[1] + 1) for fix in repaired[1:])
 
 
 def is_local_disk(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Whether a path is known to lie on a disk of this machine; a write-ahead log needs shared memory."""
+    """Whether a path is known to be on a local disk; a write-ahead log needs shared memory."""
     try:
         table = mounts.read_text(errors="replace")
         place = path.resolve()

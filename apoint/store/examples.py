@@ -1,8 +1,8 @@
-"""Results of single examples at the last evaluation of a run: one safetensors file in the run folder.
+"""Per-example results at the last evaluation of a run: one safetensors file in the run folder.
 
-For each metric that is a mean over examples a tensor under the metric's own name, such as `test_accuracy`:
-right or wrong as packed bits, other values as float32. `test_rows` says which examples of the source these
-are, where the split was drawn by the seed; else they are the first, second, third and so on.
+Each metric that is a mean over examples has a tensor under its own name, such as `test_accuracy`: right or
+wrong as packed bits, other values as float32. Where the seed drew the split, `test_rows` holds which
+examples of the source these are; otherwise they are the first, second, third and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reading a run must not wait for NumPy
 
 ROWS = "rows"
 MOST_BYTES = 64 * 2**20
-_LENGTH = "loss"  # measured for every task, so that it tells how many examples there are
+_LENGTH = "loss"  # measured for every task, so it has the number of examples
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ExampleResults:
     """One metric on each example of a split.
 
     Attributes:
-        values: The metric's mean over examples is that of these.
+        values: The value of each example; their mean is the metric.
         rows: Which examples they are; None for the first, second, third and so on.
     """
 
@@ -36,11 +36,11 @@ class ExampleResults:
 
 
 def pack(values: Mapping[str, npt.NDArray[Any]], rows: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """The content of the file.
+    """Pack the results into the content of the file.
 
     Args:
-        values: By metric, such as `test_accuracy`; the metrics of a split have the loss among them.
-        rows: By split, where the seed drew it.
+        values: Arrays by metric, such as `test_accuracy`; the metrics of a split include the loss.
+        rows: Arrays by split, where the seed drew the split.
     """
     import numpy as np
     from safetensors.numpy import save
@@ -50,7 +50,7 @@ def pack(values: Mapping[str, npt.NDArray[Any]], rows: Mapping[str, npt.NDArray[
 
 
 def unpack(content: bytes, metric: str) -> ExampleResults | None:
-    """The results of a metric, such as `test_accuracy`; None if the file has none of it."""
+    """The results of a metric, such as `test_accuracy`; None if the file has none."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -69,7 +69,7 @@ def unpack(content: bytes, metric: str) -> ExampleResults | None:
 
 
 def _values(tensors: Mapping[str, npt.NDArray[Any]], metric: str, split: str) -> npt.NDArray[Any]:
-    """A number for each example. Sizes are checked first: what a file claims must not take memory."""
+    """One number per example. Sizes are checked first, so that a file's claims cannot exhaust memory."""
     import numpy as np
 
     values = tensors[metric]

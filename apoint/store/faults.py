@@ -1,4 +1,4 @@
-"""What the file system can refuse, said in one sentence with the path, the reason and the remedy."""
+"""File-system errors as one sentence with the path, the reason and the remedy."""
 
 from __future__ import annotations
 

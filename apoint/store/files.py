@@ -1,4 +1,4 @@
-"""Whole files: written to a temporary name, synced and renamed, so that a reader sees the old or the new."""
+"""Whole files: written to a temporary name, synced and renamed, so that a reader sees old or new content."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(path: Path, content: str | bytes, durable: bool = True) -> None:
-    """Replace the file at `path` by `content` in one step.
+    """Replace the file at `path` with `content` in one step.
 
     Args:
-        path: Where the file shall be.
+        path: The path of the file.
         content: Text (written as UTF-8 with its line ends untouched) or bytes.
-        durable: Whether to wait until the disk has it; a heartbeat need not.
+        durable: Whether to wait until it is on disk; a heartbeat need not.
     """
     with storage_errors(path), _replacing(path, durable) as stream:
         stream.write(_as_bytes(content))
@@ -34,10 +34,10 @@ def write_atomically(path: Path, content: str | bytes, durable: bool = True) -> 
 
 @contextlib.contextmanager
 def new_file(path: Path, force: bool = False) -> Iterator[BinaryIO]:
-    """A stream for a new file that appears at `path` only when the block ends well; refuses to overwrite.
+    """A stream for a new file that appears at `path` only if the block succeeds; does not overwrite.
 
     Args:
-        path: Where the file shall be; missing parent folders are made.
+        path: The path of the file; missing parent folders are created.
         force: Whether an existing file may be replaced.
     """
     if path.is_dir():
@@ -52,16 +52,16 @@ def new_file(path: Path, force: bool = False) -> Iterator[BinaryIO]:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is that of a temporary file, which a killed process may have left."""
+    """Whether a name is that of a temporary file, which a killed process may have left behind."""
     return _LEFTOVER.search(name) is not None
 
 
 def sweep(folder: Path, beginning: str = ".") -> None:
-    """Remove what processes that are gone have left half-written or half-removed in a folder.
+    """Remove what dead processes left half-written or half-removed in a folder.
 
     Args:
-        folder: The folder; what lies in folders below it stays.
-        beginning: How the names of what is swept begin.
+        folder: The folder; the contents of its sub-folders stay.
+        beginning: The prefix of the names to remove.
     """
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
@@ -79,7 +79,7 @@ def _remove(entry: os.DirEntry[str]) -> None:
 
 
 def _is_process(pid: int) -> bool:
-    """Whether there is a process of this number, as far as one can tell."""
+    """Whether there is a process with this id, as far as can be determined."""
     if sys.platform == "win32":  # there, os.kill would stop the process
         return True
     try:
@@ -126,8 +126,8 @@ def sync_folder(folder: Path) -> None:
 def replace_or_overwrite(path: Path, content: str, durable: bool = True) -> None:
     """Like `write_atomically`; on a full disk, overwrite the small file that is already there.
 
-    A new file needs a free block, the old file has one. So the last state of a run whose disk has filled
-    up can still be recorded. Only for content that its readers may find torn.
+    A new file needs a free block; the old file has one. The last state of a run can thus be recorded even
+    after its disk has filled up. Only for content whose readers tolerate a torn file.
     """
     try:
         with _replacing(path, durable) as stream:

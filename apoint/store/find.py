@@ -1,4 +1,4 @@
-"""Runs by name: all those under a folder, one by what the user typed, and their removal."""
+"""Runs by name: list those under a folder, find one by what the user typed, remove it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from apoint.store.status import number
 
 
 def default_root() -> Path:
-    """Where runs are kept unless the user says otherwise: `$APOINT_RUNS`, or `runs` in the current folder."""
+    """The default folder of runs: `$APOINT_RUNS`, or `runs` in the current folder."""
     return Path(os.environ.get("APOINT_RUNS") or "runs")
 
 
 def run_folders(root: str | os.PathLike[str]) -> list[Path]:
-    """The run folders directly under `root`, by name; none if `root` does not exist."""
+    """The run folders directly under `root`, sorted by name; none if `root` does not exist."""
     place = Path(root)
     with storage_errors(place, "read"):
         try:
@@ -42,7 +42,7 @@ def _is_text(name: str) -> bool:
 
 
 def find_runs(root: str | os.PathLike[str]) -> list[Run]:
-    """The runs directly under `root`, by name of their folders."""
+    """The runs directly under `root`, sorted by folder name."""
     return [Run(folder) for folder in run_folders(root)]
 
 
@@ -52,7 +52,7 @@ def find_run(text: str, root: str | os.PathLike[str]) -> Run:
     Args:
         text: The path of a run folder; or the name of a folder under `root`, or its beginning; or the
             beginning of `<fingerprint>-s<seed>`.
-        root: Where to look for names.
+        root: The folder to search for names.
     """
     if text and layout.is_run_folder(Path(text)):
         return Run(text)
@@ -75,7 +75,7 @@ def _matches(text: str, name: str, run: Run) -> bool:
 
 
 def newest_run(root: str | os.PathLike[str]) -> Run:
-    """The run that began last."""
+    """The run that started last."""
     runs = find_runs(root)
     if not runs:
         raise UsageError(
@@ -90,7 +90,7 @@ def _began(run: Run) -> float:
 
 
 def remove_run(run: Run) -> None:
-    """Remove a run folder with all that is in it; refuses a run that is being written."""
+    """Remove a run folder with everything in it; raise if the run is being written."""
     folder = run.folder
     layout.check_run_folder(folder)
     if folder.is_symlink():
@@ -98,7 +98,7 @@ def remove_run(run: Run) -> None:
     if run.state == "running":
         raise UsageError(f"{folder} is running (process {run.status.get('pid')}); stop it before removing it")
     with FileLock(folder / layout.LOCK), storage_errors(folder, "remove"):
-        # Renamed first, so that a removal that is cut short leaves nothing that looks like a run.
+        # Renamed first, so that an interrupted removal leaves nothing that looks like a run.
         away = folder.with_name(f"{REMOVED}{folder.name}-{os.getpid()}")
         folder.rename(away)
     with storage_errors(away, "remove"):

@@ -1,4 +1,4 @@
-"""The names of the files in a run folder, and what makes a folder one."""
+"""The file names in a run folder, and what makes a folder a run folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ METRICS, EVENTS, STATUS, LOCK = "metrics.jsonl", "events.jsonl", "status.json", 
 SEAL = "seal.json"
 EXAMPLES = "examples.safetensors"
 CHECKPOINTS, PROBES = "checkpoints", "probes"
-_BEFORE_ENV = {RECIPE, RESOLVED, LOCK}  # what a creation that was cut short leaves behind
+_BEFORE_ENV = {RECIPE, RESOLVED, LOCK}  # what an interrupted creation leaves behind
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder is a run folder: `env.json` ends its creation, and the seal the whole run.
+    """Whether a folder is a run folder: `env.json` completes its creation, and the seal the whole run.
 
-    One of them with one other file is enough, so that a run that lost a file is seen as damaged, and other
-    folders with a file of such a name are left alone.
+    Either of them with one other file is enough. A run that lost a file is thus reported as damaged, and
+    other folders with a file of such a name are left alone.
     """
     return _has_any(folder, (ENV, SEAL)) and _has_any(folder, (RECIPE, RESOLVED, METRICS, EVENTS, STATUS))
 
@@ -35,7 +35,7 @@ def _has_any(folder: Path, names: tuple[str, ...]) -> bool:
 
 
 def check_run_folder(folder: Path) -> None:
-    """Refuse a path that is not a run folder."""
+    """Raise if a path is not a run folder."""
     if not folder.is_dir():
         raise UsageError(
             f"there is no run folder at {shown(folder)}; `apoint runs list` shows those there are"
@@ -45,7 +45,7 @@ def check_run_folder(folder: Path) -> None:
 
 
 def check_schema(content: dict[str, Any], path: Path) -> None:
-    """Refuse a file whose schema is newer than this program."""
+    """Raise if the schema of a file is newer than this program."""
     version = content.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise StorageError(
@@ -55,7 +55,7 @@ def check_schema(content: dict[str, Any], path: Path) -> None:
 
 
 def check_vacant(folder: Path) -> None:
-    """Refuse to make a run where there is a run already, or something else."""
+    """Raise if the folder for a new run already holds a run, or something else."""
     with storage_errors(folder, "read"):
         found = {entry.name for entry in folder.iterdir()}
     check_free(folder)
@@ -67,7 +67,7 @@ def check_vacant(folder: Path) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a run folder that a living process says it is writing, whether or not its lock is there."""
+    """Raise if a living process claims to be writing the run folder, whether or not its lock is there."""
     status = read_status(folder / STATUS)
     ours = (status.get("pid"), status.get("host")) == (os.getpid(), host())
     if resolve(status) == "running" and not ours:

@@ -1,7 +1,7 @@
 """Files of one JSON object per line that are only ever appended to, by one process.
 
-The lines are strict JSON, so any tool can read them. What JSON has no word for is written as text: "NaN",
-"Infinity", "-Infinity". Floats are written with the shortest digits that give the same bits back.
+The lines are strict JSON, so any tool can read them. What JSON cannot express is written as text: "NaN",
+"Infinity", "-Infinity". Floats are written with the fewest digits that restore the same bits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from apoint.store.reader import Digest, digest_of, mark
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-KEPT_BYTES = 64 * 2**20  # what may wait in memory while the disk refuses: half a million rows or so
+KEPT_BYTES = 64 * 2**20  # what may wait in memory while the disk refuses: about half a million rows
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: arrays and tensors by their numbers, everything else by its text."""
+    """Convert what JSON cannot express: arrays and tensors to numbers, everything else to text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
@@ -34,16 +34,16 @@ _INDENTED = json.JSONEncoder(allow_nan=False, indent=2, default=_plain)
 
 
 def strict_json(value: Any, indented: bool = False) -> str:
-    """`value` as strict JSON, numbers that are not finite as text."""
+    """`value` as strict JSON, with non-finite numbers as text."""
     encoder = _INDENTED if indented else _STRICT
     try:
         return encoder.encode(value)
-    except ValueError:  # a number is not finite: rare, so that looking for it first would be a waste
+    except ValueError:  # a non-finite number: too rare to look for it first
         return encoder.encode(spell_out(value))
 
 
 def spell_out(value: Any) -> Any:
-    """`value` with each float that is not finite replaced by its name."""
+    """`value` with each non-finite float replaced by its name."""
     if isinstance(value, float):
         return value if math.isfinite(value) else spelling(value)
     if isinstance(value, dict):
@@ -54,7 +54,7 @@ def spell_out(value: Any) -> Any:
 
 
 def spelling(value: float) -> str:
-    """How a number is written as text: its shortest exact digits, or NaN, Infinity, -Infinity."""
+    """A number as text: its shortest exact digits, or NaN, Infinity, -Infinity."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -63,11 +63,11 @@ def spelling(value: float) -> str:
 
 
 class LineWriter:
-    """Appends lines to a file; lines that the disk refuses wait in memory and are tried again.
+    """Appends lines to a file; lines that the disk refuses wait in memory and are retried.
 
-    Each line is handed to the operating system at once, so that a killed process loses none. A line
-    that went in by half is continued where it broke off. `trouble` is the last refusal, as a sentence.
-    A running digest of what was written tells later whether the file is still what it was.
+    Each line is handed to the operating system immediately, so that a killed process loses none. A partly
+    written line is continued where it broke off. `trouble` is the last error, as a sentence. A running
+    digest of what was written shows later whether the file has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class LineWriter:
             self._append(b"\n")
 
     def _read_all(self) -> bytes:
-        """Take up the digest of what is there; returns the last byte."""
+        """Add the existing content to the digest; return the last byte."""
         last = b""
         with storage_errors(self.path, "read"):
             while chunk := os.read(self._handle, 2**20):
@@ -95,11 +95,11 @@ class LineWriter:
 
     @property
     def digest(self) -> Digest:
-        """Size and hash of what was written; what waits in memory is not in it."""
+        """Size and hash of what was written, without what waits in memory."""
         return Digest(self._size, self._digest.hexdigest())
 
     def check(self) -> None:
-        """Refuse to go on if the file was removed, replaced, cut short or appended to by somebody else."""
+        """Raise if the file was removed, replaced, truncated or appended to from outside."""
         try:
             found, ours = os.lstat(self.path), os.fstat(self._handle)
         except OSError:
@@ -110,9 +110,9 @@ class LineWriter:
             )
 
     def rewind(self, to: Digest) -> None:
-        """Declare void what was written after a checkpoint, and refuse if what was before it has changed.
+        """Void what was written after a checkpoint; raise if what was written before it has changed.
 
-        Nothing is removed: a line says from where on the rows before it do not count.
+        Nothing is removed: a line marks from where on the rows before it do not count.
 
         Args:
             to: The digest of the file when the checkpoint was saved.
@@ -122,17 +122,17 @@ class LineWriter:
             self._append(mark(to.size))
 
     def check_beginning(self, expected: Digest) -> None:
-        """Refuse if the first part of the file is not as it was."""
+        """Raise if the first part of the file has changed."""
         if digest_of(self.path, expected.size) != expected:
             raise DamagedError(f"{shown(self.path)} has changed since the last checkpoint was saved")
 
     @property
     def num_waiting(self) -> int:
-        """How many lines are not yet in the file."""
+        """The number of lines that are not yet in the file."""
         return len(self._waiting)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append one object; raises only when more is waiting than memory may hold."""
+        """Append one object; raise only if more is waiting than memory may hold."""
         self._append(strict_json(row).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
@@ -145,7 +145,7 @@ class LineWriter:
             self._wait(line[written:])
 
     def _try(self, data: bytes) -> int:
-        """Write what the disk takes, and say how much that was."""
+        """Write what the disk accepts, and return the number of bytes."""
         total = 0
         while total < len(data):
             try:
@@ -177,7 +177,7 @@ class LineWriter:
         self.trouble = None
 
     def sync(self) -> None:
-        """Wait until every line is on disk, or raise; what could not be written stays and is tried again."""
+        """Wait until every line is on disk, or raise; what could not be written is kept and retried."""
         self._retry()
         if self._waiting:
             raise StorageError(f"{self.trouble}; {self.num_waiting} lines wait in memory and are tried again")
@@ -185,7 +185,7 @@ class LineWriter:
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Sync and close; closes even when the disk refuses, and says how much is lost then."""
+        """Sync and close; closes even if the disk refuses, and then reports how much is lost."""
         if self._handle < 0:
             return
         try:

@@ -1,7 +1,7 @@
 """One writer per run folder: a lock that the operating system frees when its holder dies.
 
-On Windows the lock is `msvcrt`'s, on a byte far beyond the file's text; where there is neither kind of lock,
-there is none, and two writers are not noticed.
+On Windows the lock is `msvcrt`'s, on a byte far beyond the file's text. Where neither kind of lock exists,
+there is none, and two writers go unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os
 
 
 class FileLock:
-    """An exclusive lock on a file; the file stays, and says in its text which process holds it."""
+    """An exclusive lock on a file; the file stays, and its text names the process that holds it."""
 
     def __init__(self, path: Path, wait_seconds: float = 0.0) -> None:
         self.path = path
@@ -49,12 +49,12 @@ class FileLock:
         return "another process"
 
     def _sign(self) -> None:
-        with contextlib.suppress(OSError):  # the name is a courtesy; a full disk must not cost the lock
+        with contextlib.suppress(OSError):  # the name is optional; a full disk must not cost the lock
             os.ftruncate(self._handle, 0)
             os.write(self._handle, f"{os.getpid()}\n".encode())
 
     def check(self) -> None:
-        """Refuse to go on if the lock file is not the one that is held: another writer may have come in."""
+        """Raise if the lock file is not the one that is held: another writer may have come in."""
         try:
             found, ours = os.lstat(self.path), os.fstat(self._handle)
         except OSError:
@@ -67,7 +67,7 @@ class FileLock:
             )
 
     def release(self) -> None:
-        """Free the lock; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -109,7 +109,7 @@ def _try_lock_windows(handle: int) -> bool:
 
 
 def _forget_in_child() -> None:
-    """A forked worker shares its parent's locks; left open, they would outlive a parent that is killed."""
+    """Release locks inherited by a forked worker; left open, they would outlive a parent that is killed."""
     for lock in list(_HELD):
         lock.release()
 

@@ -1,4 +1,4 @@
-"""Checkpoint folders that can prove they are whole: a manifest of the size and SHA-256 of every file.
+"""Checkpoint folders that can be verified: a manifest holds the size and SHA-256 of every file.
 
 A checkpoint is a folder `checkpoints/step-000000123/`; its `manifest.json` reads
 `{"schema_version": 1, "files": {"model.safetensors": {"size": …, "sha256": …}, …}}`.
@@ -26,12 +26,12 @@ _log = logging.getLogger("apoint.store")
 
 
 def write_manifest(folder: str | os.PathLike[str]) -> None:
-    """Write the manifest of all files in a checkpoint folder, and wait until all of it is on disk."""
+    """Write the manifest of all files in a checkpoint folder, and wait until everything is on disk."""
     place = Path(folder)
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(place.rglob("*")):
         if path.is_file() and path.name != MANIFEST:
-            with storage_errors(path), open(path, "r+b") as stream:  # Windows syncs only what may be written
+            with storage_errors(path), open(path, "r+b") as stream:  # Windows syncs only writable files
                 os.fsync(stream.fileno())
             files[path.relative_to(place).as_posix()] = reader.digest_of(path)._asdict()
     write_atomically(place / MANIFEST, _rendered(files))
@@ -44,7 +44,7 @@ def _rendered(files: dict[str, dict[str, Any]]) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """What a checkpoint's manifest says of each file; a `StorageError` if it is missing or damaged."""
+    """The entry of each file in a checkpoint's manifest; a `StorageError` if it is missing or damaged."""
     content = reader.read_json(folder / MANIFEST)
     layout.check_schema(content, folder / MANIFEST)
     files = content.get("files")
@@ -54,11 +54,11 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def verify(folder: str | os.PathLike[str], sealed: Mapping[str, str] | None = None) -> list[str]:
-    """What is wrong with a checkpoint folder, one phrase for each file; empty if it is sound.
+    """The problems of a checkpoint folder, one phrase per file; empty if it is intact.
 
     Args:
         folder: The checkpoint folder.
-        sealed: The hashes of the manifests, by the names of the checkpoints, if the run is sealed.
+        sealed: The hashes of the manifests by checkpoint name, if the run is sealed.
     """
     place = Path(folder)
     try:
@@ -72,9 +72,9 @@ def verify(folder: str | os.PathLike[str], sealed: Mapping[str, str] | None = No
 
 
 def _strangers(folder: Path, files: dict[str, dict[str, Any]]) -> list[str]:
-    """Files that the manifest does not know, and a manifest that is not as it was written.
+    """Files that are not in the manifest, and a manifest that has changed since it was written.
 
-    There is only one way to write a manifest, so a change that leaves it readable is seen all the same.
+    There is only one way to write a manifest, so a change that leaves it readable is still detected.
     """
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     found = [f"{name} is not in the manifest" for name in sorted(present - files.keys() - {MANIFEST})]
@@ -112,11 +112,11 @@ def checkpoint_folders(run_folder: str | os.PathLike[str]) -> list[Path]:
 def sound_checkpoints(
     run_folder: str | os.PathLike[str], sealed: Mapping[str, str] | None = None
 ) -> Iterator[Path]:
-    """The checkpoints of a run that prove whole, newest first, each verified when it is asked for.
+    """The intact checkpoints of a run, newest first, each verified on demand.
 
     Args:
         run_folder: The run folder.
-        sealed: The hashes of the manifests, by the names of the checkpoints, if the run is sealed.
+        sealed: The hashes of the manifests by checkpoint name, if the run is sealed.
     """
     for folder in checkpoint_folders(run_folder):
         problems = verify(folder, sealed)
@@ -129,5 +129,5 @@ def sound_checkpoints(
 
 
 def verified_checkpoints(run_folder: str | os.PathLike[str]) -> list[Path]:
-    """All checkpoints of a run that prove whole, newest first; damaged ones are named in the log."""
+    """All intact checkpoints of a run, newest first; damaged ones are named in the log."""
     return list(sound_checkpoints(run_folder))

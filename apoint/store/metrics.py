@@ -1,7 +1,7 @@
-"""The metrics of a run: rows as they were logged, and the curves through them.
+"""The metrics of a run: the logged rows, and the curves through them.
 
 A row is `{"step": 120, "epoch": 3.0, "split": "test", "time": …, "seconds": …, "loss": …, "accuracy": …}`;
-on every surface a metric is called by its split and its name, such as `test_accuracy`.
+the surface name of a metric, used everywhere, is its split and its name, such as `test_accuracy`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 SPLITS = ("train", "validation", "test")
 FRAME = ("step", "epoch", "split", "time", "seconds")  # what a row has besides its metrics
 MOST_CURVES = 10_000
-_LARGEST = 10**300  # larger whole numbers are not even floats
+_LARGEST = 10**300  # larger integers do not fit into a float
 _SMALLER_IS_BETTER = ("loss", "error", "perplexity", "divergence", "nll")
 _LARGER_IS_BETTER = ("accuracy", "auc", "f1", "precision", "recall", "r2")
 
@@ -37,10 +37,10 @@ class Point(NamedTuple):
 
 
 class _Column:
-    """The values of one field in those rows of a split that have it, in the order of rows.
+    """The values of one field in those rows of a split that have it, in row order.
 
-    Eight bytes a value: a million rows as dictionaries would take a gigabyte. `rows` says which rows these
-    are; None while they are the first ones without a gap, as is usual.
+    A value takes eight bytes; a million rows as dictionaries would take a gigabyte. `rows` holds which rows
+    these are; None while they are the first ones without a gap, as is usual.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Column:
 
     def add(self, row: int, value: int | float) -> None:
         if type(value) is not float and isinstance(self.values, array):
-            self.values = list(self.values)  # whole numbers stay whole
+            self.values = list(self.values)  # integers stay integers
         if self.rows is not None:
             self.rows.append(row)
         elif row != len(self.values):
@@ -63,7 +63,7 @@ class _Column:
         return self.values[place]
 
     def keep(self, rows: Sequence[int]) -> _Column:
-        """The same field of some rows, in their order."""
+        """The same field for some rows, in the order given."""
         kept = _Column()
         for number, row in enumerate(rows):
             value = self.at(row)
@@ -93,7 +93,7 @@ class _Table:
                 column.add(number, checked)
 
     def settle(self) -> None:
-        """Put the rows in order of steps and keep the last of each step."""
+        """Sort the rows by step and keep the last of each step."""
         if self.in_order:
             return
         latest = {step: number for number, step in enumerate(self.steps)}
@@ -122,10 +122,10 @@ class _Table:
 
 
 class Metrics(Sequence[Row]):
-    """The rows of a run in order of steps, each (split, step) once; of two, the one written last.
+    """The rows of a run in step order, each (split, step) once; of duplicates, the one written last.
 
     Attributes:
-        torn: How many lines of the file were unreadable, as the last one is after a crash.
+        torn: The number of unreadable lines in the file, such as the last one after a crash.
     """
 
     def __init__(self, rows: Iterable[Row | None], where: str = "") -> None:
@@ -155,12 +155,12 @@ class Metrics(Sequence[Row]):
 
         Args:
             path: The file.
-            digest: Is fed every byte, as in `reader.rows`.
+            digest: A hash that is updated with every byte, as in `reader.rows`.
         """
         return cls(reader.rows(path, digest), where=path.parent.name)
 
     def _places(self) -> tuple[list[str], array[int], array[int]]:
-        """The splits, and of each row, in order of steps, its split and its number there."""
+        """The splits, and for each row, in step order, its split and its number in it."""
         if self._order is None:
             splits, owners, numbers = list(self._tables), array("H"), array("q")
             steps = (zip(self._tables[split].steps, repeat(owner)) for owner, split in enumerate(splits))
@@ -216,8 +216,8 @@ class Metrics(Sequence[Row]):
 
         Args:
             name: The metric, such as `accuracy`; or its surface name, such as `train_accuracy`, which
-                says the split as well.
-            split: Which part of the data it was measured on.
+                includes the split.
+            split: The part of the data it was measured on.
         """
         for where, what in ((split, name), (name.partition("_")[0], name.partition("_")[2])):
             found = self._tables[where].curve(what) if where in self._tables else None
@@ -236,7 +236,7 @@ class Metrics(Sequence[Row]):
         return {name: self.last(name) for name in self.names}
 
     def at(self, step: int | None) -> dict[str, float]:
-        """What was logged at one step, by surface name; empty if nothing was, or the step is not known."""
+        """The values logged at one step, by surface name; empty if there are none or the step is unknown."""
         found: dict[str, float] = {}
         if step is None:
             return found
@@ -259,12 +259,12 @@ class Metrics(Sequence[Row]):
         return max((column.values[-1] for column in columns if column), default=None)
 
     def best(self, name: str, split: str = "test", higher_is_better: bool | None = None) -> Point:
-        """The best point of a curve, the earliest of equals; points that are not numbers do not count.
+        """The best point of a curve, the earliest among ties; NaN values do not count.
 
         Args:
             name: The metric, as in `series`.
-            split: Which part of the data it was measured on.
-            higher_is_better: The direction; may be left out for a loss, an error, an accuracy.
+            split: The part of the data it was measured on.
+            higher_is_better: The direction; may be omitted for a loss, an error or an accuracy.
         """
         if higher_is_better is None:
             higher_is_better = _direction(name)

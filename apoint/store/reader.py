@@ -1,4 +1,4 @@
-"""The one reader of run and comparison folders: bytes and parsing, nothing else.
+"""The only reader of run and comparison folders: bytes and parsing, nothing else.
 
 A folder may come from anywhere, so nothing in it is trusted: links are not followed, only regular files are
 opened, sizes are limited, and JSON and YAML are read strictly. Long files of lines are streamed.
@@ -20,7 +20,7 @@ from apoint.store.faults import storage_errors
 _PART_BYTES = 2**18
 MOST_BYTES = 16 * 2**20  # of a document; ours have a few thousand
 LONGEST_LINE = 2**20
-MOST_DIGITS = 300  # a whole number with more of them is not even a float
+MOST_DIGITS = 300  # an integer with more digits does not fit into a float
 _CHUNK = 2**20
 _MARK = b'{"resume":'
 
@@ -37,7 +37,7 @@ class _Hash(Protocol):
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file in a folder; a name that leads out of it, or through a link, is refused."""
+    """The path of a file in a folder; raise for a name that leads out of it or through a link."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\\" in name:
         raise StorageError(f"{name!r} does not lie in {shown(folder)}")
@@ -50,10 +50,10 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The content of a file that is a regular one and not too large."""
+    """The content of a file; raise if it is not a regular file, or too large."""
     content = b""
     with open_regular(path, follow_links=False) as stream, storage_errors(path, "read"):
-        # In parts, since `read` takes memory for all it is asked for, and runs are sealed when that is short.
+        # In parts: `read` allocates all it is asked for, and runs are sealed when memory is short.
         while len(content) <= most and (part := stream.read(min(_PART_BYTES, most + 1 - len(content)))):
             content += part
     if len(content) > most:
@@ -75,7 +75,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    """The object in some bytes of JSON: no name twice, no NaN, no number that is not finite."""
+    """The object in some bytes of JSON: no duplicate names, no NaN, no non-finite numbers."""
     try:
         value = _STRICT.decode(content.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -106,18 +106,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _STRICT = json.JSONDecoder(
     parse_int=_whole, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_unique
 )
-# Rows are many: their numbers are checked by those who take them, not by a call for each.
+# There are many rows: their numbers are checked where they are used, not by a call for each.
 _ROW = json.JSONDecoder(parse_constant=_refuse)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, read as strictly as a recipe: no tags, no aliases, no key twice."""
+    """The mapping in a YAML file, read as strictly as a recipe: no tags, no aliases, no duplicate keys."""
     return parse_yaml(read_text(path), path)
 
 
 def parse_yaml(text: str, path: Path) -> dict[str, Any]:
     """The mapping in some YAML."""
-    from apoint.plain_yaml import parse_yaml as strict  # lists need no YAML, and the import takes a while
+    from apoint.plain_yaml import parse_yaml as strict  # listing runs needs no YAML, and the import is slow
 
     try:
         value = strict(text, shown(path)).content
@@ -132,18 +132,18 @@ def parse_yaml(text: str, path: Path) -> dict[str, Any]:
 
 
 def mark(size: int) -> bytes:
-    """The line that says: a run was resumed from here, and what lies between `size` and here is void."""
+    """The line that marks where a run was resumed: what is between `size` and this line is void."""
     return _MARK + f"{size}}}\n".encode()
 
 
 def rows(path: Path, digest: _Hash | None = None) -> Iterator[dict[str, Any] | None]:
     """The objects in a file of lines, one by one; None for a line that is not one, as after a crash.
 
-    What a resumed run had written after its checkpoint is passed over: it was measured again.
+    What a resumed run had written after its checkpoint is skipped: it was measured again.
 
     Args:
         path: The file.
-        digest: Is fed every byte, so that the file can be verified without a second reading.
+        digest: A hash that is updated with every byte, so that the file can be verified in the same reading.
     """
     void = _void_ranges(path)
     for offset, line in _lines(path):
@@ -157,7 +157,7 @@ def rows(path: Path, digest: _Hash | None = None) -> Iterator[dict[str, Any] | N
 
 
 def last_rows(path: Path, size: int) -> list[dict[str, Any] | None]:
-    """The objects on the last lines of a file, as many as lie in its last `size` bytes."""
+    """The objects on the last lines of a file, those within its last `size` bytes."""
     with open_regular(path, follow_links=False) as stream, storage_errors(path, "read"):
         length = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, length - size))
@@ -167,7 +167,7 @@ def last_rows(path: Path, size: int) -> list[dict[str, Any] | None]:
 
 
 def _void_ranges(path: Path) -> list[tuple[int, int]]:
-    """Where the rows lie that were written after a checkpoint and before the run was resumed from it."""
+    """The byte ranges of rows written after a checkpoint and before the run was resumed from it."""
     found: list[tuple[int, int]] = []
     for offset, line in _lines(path):
         if line.startswith(_MARK) and (size := _marked(line)) is not None and size < offset:
@@ -186,7 +186,7 @@ def _marked(line: bytes) -> int | None:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with the places where they begin."""
+    """The lines of a file with the offsets where they begin."""
     offset = 0
     with open_regular(path, follow_links=False) as stream, storage_errors(path, "read"):
         while line := stream.readline(LONGEST_LINE + 1):
@@ -232,12 +232,12 @@ def digest_of_bytes(content: bytes) -> Digest:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is anything at a path, be it a link that leads nowhere."""
+    """Whether there is anything at a path, even a dangling link."""
     return os.path.lexists(path)
 
 
 def problems(folder: Path, files: dict[str, Digest]) -> Iterable[str]:
-    """What is wrong with files whose digests are known, a phrase for each."""
+    """The problems of files whose digests are known, one phrase each."""
     for name, expected in sorted(files.items()):
         try:
             found = digest_of(inside(folder, name))
@@ -249,5 +249,5 @@ def problems(folder: Path, files: dict[str, Digest]) -> Iterable[str]:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error says that there is no such file."""
+    """Whether an error means that there is no such file."""
     return isinstance(error.__cause__, FileNotFoundError)

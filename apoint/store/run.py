@@ -1,7 +1,7 @@
-"""A run as its folder tells it. Reading never writes into the folder.
+"""A run, read from its folder. Reading never writes to the folder.
 
-What a sealed run has measured is verified whenever it is read, so that nobody can use a changed record
-without noticing.
+The measurements of a sealed run are verified whenever they are read, so that a changed record cannot be
+used unnoticed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _FOLDER_NAME = re.compile(r"^(?P<name>.+)-(?P<fingerprint>[0-9a-f]{4,64})-s(?P<s
 class Run:
     """A run: its recipe, environment, metrics, events and state.
 
-    Files are read when they are asked for, and again when they have changed, so that a run may be watched
-    while it trains.
+    Files are read on access, and again when they have changed, so that a run can be watched while it trains.
 
     Args:
         folder: The run folder.
@@ -70,12 +69,12 @@ class Run:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the recipe; empty if nothing tells it."""
+        """The fingerprint of the recipe; empty if unknown."""
         return str(self._identity("fingerprint", "recipe") or "")
 
     @property
     def changes(self) -> str:
-        """What was changed of the recipe's file for this run, such as `optimizer.lr=1e-3`."""
+        """The changes to the recipe's file for this run, such as `optimizer.lr=1e-3`."""
         if self.sealed and self.seal is not None:
             return self.seal.changes
         told = self._env_if_sound().get("changes")
@@ -83,12 +82,12 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        """The seed; None if nothing tells it."""
+        """The seed; None if unknown."""
         seed = self._identity("seed")
         return int(seed) if isinstance(seed, str) and seed.isdecimal() and len(seed) < 20 else whole(seed)
 
     def _identity(self, part: str, in_key: str | None = None) -> Any:
-        """A part of who the run is: from its seal, its environment or the key in it, or its folder's name."""
+        """Part of the run's identity: from its seal, its environment or the key in it, or its folder name."""
         if self.sealed and self.seal is not None and getattr(self.seal, part) not in ("", None):
             return getattr(self.seal, part)
         env = self._env_if_sound()
@@ -124,25 +123,25 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The last status, as written by the run; `state` says what to believe of it."""
+        """The last status, as written by the run; `state` interprets it."""
         return dict(self._cached(layout.STATUS, read_status) or {})
 
     @property
     def seal(self) -> Seal | None:
-        """What closed the record; None while the run is open. What it covers is verified by `problems`.
+        """The seal that closed the record; None while the run is open. `problems` verifies what it covers.
 
         Raises:
-            DamagedError: The seal is not as it was written.
+            DamagedError: The seal has changed since it was written.
         """
         return self._cached(layout.SEAL, lambda path: read_seal(path.parent))
 
     @property
     def state(self) -> str:
-        """How the run stands.
+        """The state of the run.
 
-        `finished`, `diverged`, `interrupted` and `failed` as the seal says, `running`, `dead` or `stalled`
-        while there is none; `unsealed` if it says that it ended and there is no seal; `damaged` if the seal
-        is not as it was written; `unknown` if nothing tells.
+        `finished`, `diverged`, `interrupted` or `failed` according to the seal; `running`, `dead` or
+        `stalled` while there is none; `unsealed` if its status says that it ended and there is no seal;
+        `damaged` if the seal has changed since it was written; `unknown` if nothing is recorded.
         """
         try:
             seal = self.seal
@@ -158,7 +157,7 @@ class Run:
         return state if state in (*STATES, "dead", "stalled") else "unknown"
 
     def _has_only_begun(self) -> bool:
-        """Whether it was killed before it could say anything: no status, and nothing was measured."""
+        """Whether the run was killed before it recorded anything: no status, and no measurements."""
         measured = (self.folder / name for name in (layout.METRICS, layout.EVENTS))
         later = (self.folder / name for name in (layout.STATUS, layout.SEAL, layout.CHECKPOINTS))
         return not any(map(reader.exists, later)) and not any(
@@ -167,14 +166,14 @@ class Run:
 
     @property
     def sealed(self) -> bool:
-        """Whether there is a seal, and it is as it was written."""
+        """Whether there is a seal that has not changed since it was written."""
         try:
             return self.seal is not None
         except StorageError:
             return False
 
     def problems(self) -> list[str]:
-        """What is wrong with the record: every file is verified that a hash is known of; empty if sound."""
+        """The problems of the record, with every file of known hash verified; empty if there are none."""
         try:
             seal = self.seal
             env = self.env
@@ -186,13 +185,13 @@ class Run:
             return [f"{layout.ENV} is not as this apoint writes it"]
 
     def check(self) -> None:
-        """Refuse to go on with a record that is damaged."""
+        """Raise if the record is damaged."""
         problems = self.problems()
         if problems:
             raise DamagedError(f"{shown(self.folder)} is damaged: {problems[0]}")
 
     def known(self) -> dict[str, Any]:
-        """How the run stands in numbers, from its seal or else its status: what is no number is None."""
+        """The state of the run in numbers, from its seal or else its status; what is not a number is None."""
         if self.sealed and self.seal is not None:
             seal = self.seal
             return {
@@ -219,7 +218,7 @@ class Run:
 
         Args:
             metric: Its surface name, such as `test_accuracy`.
-            last: Of how many evaluations to take the mean; the last step's is one of them.
+            last: The number of evaluations to average over; the last step's is one of them.
         """
         seal = self.seal
         if seal is None or seal.state != "finished":
@@ -231,7 +230,7 @@ class Run:
         return value if last == 1 else fmean(self._last_values(metric, last, seal))
 
     def _last_values(self, metric: str, last: int, seal: Seal) -> list[float]:
-        """What the last evaluations gave; the sealed value must be the last of them."""
+        """The values of the last evaluations; the sealed value must be the last of them."""
         split, _, name = metric.partition("_")
         steps, values = self.metrics.series(name, split)
         if steps[-1] != seal.step or repr(values[-1]) != repr(seal.value(metric)):  # NaN equals NaN
@@ -247,7 +246,7 @@ class Run:
         return values[-last:]
 
     def examples(self, metric: str) -> ExampleResults | None:
-        """What a metric was on each single example at the last evaluation; None if that was not kept.
+        """The values of a metric on each example at the last evaluation; None if they were not kept.
 
         Args:
             metric: Its surface name, such as `test_accuracy`.
@@ -263,7 +262,7 @@ class Run:
 
     @property
     def metrics(self) -> Metrics:
-        """What was logged; see `Metrics`."""
+        """The logged metrics; see `Metrics`."""
         self._check_schema()
         return self._verified_rows(layout.METRICS, lambda rows: Metrics(rows, self.folder.name)) or Metrics(
             []
@@ -271,17 +270,17 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What happened, in order: `{"time": …, "kind": …, …}`; torn lines are left out."""
+        """The events in order: `{"time": …, "kind": …, …}`; torn lines are left out."""
         self._check_schema()
         return list(self._verified_rows(layout.EVENTS, _objects) or [])
 
     @property
     def probes(self) -> list[str]:
-        """The names of the probes that measured."""
+        """The names of the probes that have readings."""
         return [Path(name).stem for name in seals.probe_files(self.folder)]
 
     def readings(self, probe: str) -> list[dict[str, Any]]:
-        """What a probe measured, in order of steps: `{"step": …, "epoch": …, "value": …, "per_layer": …, …}`.
+        """The readings of a probe, in step order: `{"step": …, "epoch": …, "value": …, "per_layer": …, …}`.
 
         Args:
             probe: Its name; see `probes`.
@@ -294,21 +293,22 @@ class Run:
         return [by_step[step] for step in sorted(by_step)]
 
     def model(self, allow_code: bool = False) -> Any:
-        """The trained model, with the weights of the newest sound checkpoint.
+        """The trained model, with the weights of the newest intact checkpoint.
 
         Args:
-            allow_code: Whether the Python file may be run that its recipe names, if it names one.
+            allow_code: Whether the Python file that its recipe names, if any, may be run.
         """
-        engine = importlib.import_module("apoint.engine")  # it stands above the store
+        engine = importlib.import_module("apoint.engine")  # a layer above the store
         return engine.load_model(self, allow_code=allow_code)
 
     def predict(self, inputs: Any, allow_code: bool = False) -> Any:
-        """The class of each input by its number, or the values of a regression.
+        """The class index of each input, or the values of a regression.
 
-        Inputs are as the data had them, such as bytes of images: what training did to them is done here.
+        Inputs are in the form the data had, such as image bytes; the preprocessing of training is applied
+        here.
 
         Args:
-            inputs: A tensor or array with one row for each input.
+            inputs: A tensor or array with one row per input.
             allow_code: As for `model`.
         """
         return self._predictor(allow_code).predict(inputs)
@@ -318,11 +318,11 @@ class Run:
         return self._predictor(allow_code).probabilities(inputs)
 
     def _predictor(self, allow_code: bool) -> Any:
-        engine = importlib.import_module("apoint.engine")  # it stands above the store
+        engine = importlib.import_module("apoint.engine")  # a layer above the store
         return engine.Predictor.of(self, allow_code=allow_code)
 
     def _env_if_sound(self) -> dict[str, Any]:
-        """The environment, or nothing: a damaged `env.json` must not hide the rest of the run."""
+        """The environment, or an empty one: a damaged `env.json` must not hide the rest of the run."""
         try:
             return self._cached(layout.ENV, read_sealed) or {}
         except StorageError:
@@ -332,7 +332,7 @@ class Run:
         layout.check_schema(self._env_if_sound(), self.folder / layout.ENV)
 
     def _verified(self, name: str, parse: Callable[[Any, Path], T]) -> T | None:
-        """What a small file says, once its bytes are those that were sealed."""
+        """The content of a small file, after its bytes are verified against the seal."""
 
         def read(path: Path) -> T:
             content = reader.read_bytes(path)
@@ -342,7 +342,7 @@ class Run:
         return self._cached(name, read)
 
     def _verified_rows(self, name: str, parse: Callable[[Any], T]) -> T | None:
-        """What a file of lines says, once its bytes are those that were sealed; it is read once."""
+        """The content of a file of lines, verified against the seal in the same reading."""
 
         def read(path: Path) -> T:
             digest = _Counting()
@@ -391,7 +391,7 @@ class _Counting:
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does: time of change, size and identity; None if it is missing."""
+    """A stamp that changes when a file does: modification time, size and inode; None if it is missing."""
     with storage_errors(path, "read"):
         try:
             found = path.lstat()

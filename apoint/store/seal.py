@@ -1,8 +1,8 @@
-"""The seal of a run: what closes its record, and how anybody can tell that the record is still the same.
+"""The seal of a run: it closes the record, and shows whether the record has changed since.
 
 `seal.json` holds the size and SHA-256 of every file of the record, the hashes of the checkpoints' manifests,
-who the run is and how it ended, the metrics of its last step, and a hash of itself. `status.json` and the
-lock are left out: they say nothing that was measured.
+the run's identity and how it ended, the metrics of its last step, and its own hash. `status.json` and the
+lock are left out: they hold no measurements.
 
 Only a sealed run that finished or diverged is evidence. A seal detects damage and edits. It cannot detect a
 forger who seals again.
@@ -24,14 +24,14 @@ from apoint.store.reader import Digest
 from apoint.store.sealed import read_sealed, write_sealed
 from apoint.store.status import number, whole
 
-EVIDENCE = ("finished", "diverged")  # how a run ends whose result counts
+EVIDENCE = ("finished", "diverged")  # the states of runs whose result counts
 SEALED_STATES = (*EVIDENCE, "interrupted", "failed")
 _WRITTEN_ONCE = (layout.RECIPE, layout.RESOLVED, layout.ENV)
 
 
 @dataclass(frozen=True)
 class Seal:
-    """What a seal says.
+    """The content of a seal.
 
     Attributes:
         state: How the run ended: `finished`, `diverged`, `interrupted` or `failed`.
@@ -39,13 +39,13 @@ class Seal:
         name: The recipe's name.
         fingerprint: The recipe's fingerprint.
         seed: The seed.
-        changes: What was changed of the recipe's file, such as `optimizer.lr=1e-3`.
+        changes: The changes to the recipe's file, such as `optimizer.lr=1e-3`.
         started: When it began, in seconds since 1970.
         step: The last step.
-        total_steps: How many there were to be.
+        total_steps: The planned number of steps.
         seconds: The training time.
-        metrics: What was measured at the last step, by surface name such as `test_accuracy`; of a run that
-            was interrupted or failed, what was measured last.
+        metrics: The metrics at the last step, by surface name such as `test_accuracy`; for a run that was
+            interrupted or failed, the last values measured.
         files: Size and hash of each file of the record.
         checkpoints: The hash of each checkpoint's manifest.
     """
@@ -66,7 +66,7 @@ class Seal:
 
     @property
     def is_evidence(self) -> bool:
-        """Whether the run ended in a way that counts."""
+        """Whether the run ended in a state whose result counts."""
         return self.state in EVIDENCE
 
     def value(self, metric: str) -> float:
@@ -77,12 +77,12 @@ class Seal:
 
 
 def write_seal(folder: Path, written: dict[str, Digest], **facts: Any) -> Seal:
-    """Seal a run folder; refuses if a file is not what the run has written.
+    """Seal a run folder; raise if a file is not what the run wrote.
 
     Args:
         folder: The run folder.
-        written: The digests of the lines that the run wrote, as it wrote them.
-        **facts: What the seal says besides files, checkpoints and metrics; see `Seal`.
+        written: The digests of the lines that the run wrote, taken as it wrote them.
+        **facts: The fields of the seal other than files, checkpoints and metrics; see `Seal`.
     """
     changed = list(reader.problems(folder, written))
     if changed:
@@ -100,7 +100,7 @@ def read_seal(folder: Path) -> Seal | None:
     """The seal of a run folder; None if there is none. What it covers is not verified here.
 
     Raises:
-        DamagedError: The seal itself is not as it was written.
+        DamagedError: The seal itself has changed since it was written.
     """
     path = folder / layout.SEAL
     if not reader.exists(path):
@@ -119,7 +119,7 @@ def read_seal(folder: Path) -> Seal | None:
 
 
 def _check_types(seal: Seal) -> None:
-    """A stranger can seal anything, so that the hash alone says nothing of what the fields hold."""
+    """Check the fields: anyone can seal anything, so the hash alone does not vouch for their types."""
     texts = [seal.reason, seal.name, seal.fingerprint, seal.changes]
     texts += [*seal.checkpoints, *seal.checkpoints.values()]
     wholes = (seal.seed, seal.step, seal.total_steps)
@@ -148,7 +148,7 @@ def _metric(value: Any) -> float:
 
 
 def problems(folder: Path, seal: Seal) -> list[str]:
-    """What is wrong with the files that a seal covers, a phrase for each; checkpoints are not looked at."""
+    """The problems of the files that a seal covers, one phrase each; checkpoints are not checked."""
     found = list(reader.problems(folder, seal.files))
     later = [*probe_files(folder), *[layout.EXAMPLES] * reader.exists(folder / layout.EXAMPLES)]
     added = [name for name in later if name not in seal.files]

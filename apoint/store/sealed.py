@@ -1,7 +1,7 @@
-"""JSON files that carry a hash of themselves, so that a change of a single byte is seen.
+"""JSON files that carry their own hash, so that a change of a single byte is detected.
 
-There is only one way to write such a file, so verifying means: read it, write it again, compare the bytes.
-This detects damage and edits. It does not stop somebody who edits a file and seals it again.
+There is only one way to write such a file, so verification reads it, writes it again and compares the bytes.
+This detects damage and edits. It does not stop anyone who edits a file and seals it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sealed_json(values: Mapping[str, Any]) -> str:
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace the file at `path` by sealed JSON."""
+    """Replace the file at `path` with sealed JSON."""
     write_atomically(path, sealed_json(values))
 
 
@@ -35,7 +35,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """The values of a sealed file, without the hash.
 
     Raises:
-        DamagedError: The file is not as it was written.
+        DamagedError: The file has changed since it was written.
         StorageError: There is no such file, or it cannot be read.
     """
     content = read_bytes(path)

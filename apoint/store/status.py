@@ -1,7 +1,7 @@
-"""The state of a run as a lease: a run that says "running" is believed only while its process is there.
+"""The state of a run as a lease: a run that says "running" is believed only while its process exists.
 
 `status.json` names the process (pid and its start time, so that a reused pid is not mistaken for it), the
-machine and its boot, and the time of the last heartbeat. From these, `resolve` tells
+machine and its boot, and the time of the last heartbeat. From these, `resolve` derives
 
     dead      the process is gone, or the machine was restarted since;
     stalled   no heartbeat for five minutes, from a living process or from another machine.
@@ -35,7 +35,7 @@ def host() -> str:
 
 @functools.cache
 def boot_id() -> str | None:
-    """What identifies this start of the machine, where the kernel tells."""
+    """The id of the current boot, where the kernel provides one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -43,7 +43,7 @@ def boot_id() -> str | None:
 
 
 def process_start(pid: int) -> int | None:
-    """When a living process began, in clock ticks since boot; None if it is gone, a zombie, or unknown."""
+    """The start of a living process in clock ticks since boot; None if it is gone, a zombie, or unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -55,7 +55,7 @@ def process_start(pid: int) -> int | None:
 
 
 def is_alive(pid: int, started: int | None) -> bool | None:
-    """Whether the process that had `pid` and began at `started` still lives; None where nobody can tell."""
+    """Whether the process that had `pid` and began at `started` is still alive; None if unknown."""
     if os.path.isdir("/proc/self"):
         now = process_start(pid)
         return now is not None and started in (None, now)
@@ -99,14 +99,14 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A field of a status as a whole number of 64 bits; None if it is not one."""
+    """A field of a status as a 64-bit integer; None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < 2**63 else None
 
 
 def resolve(status: dict[str, Any], now: float | None = None) -> str:
-    """The state as it is now: what the status says, or `dead`, `stalled`, `unknown`."""
+    """The current state: what the status says, or `dead`, `stalled`, `unknown`."""
     state = status.get("state")
     if state != "running":
         return state if isinstance(state, str) else "unknown"

@@ -1,8 +1,8 @@
-"""The writer of a run folder: the one process that may append to it.
+"""The writer of a run folder: the only process that may append to it.
 
-Nothing here is ever rewritten except `status.json`, which is replaced whole. Rows reach the operating
-system one by one, so that a killed process loses none; `sync` makes them survive the machine's death too.
-A run that ends in an orderly way is sealed. One that is resumed is verified first, and open again.
+Nothing here is ever rewritten except `status.json`, which is replaced as a whole. Rows reach the operating
+system one by one, so that a killed process loses none; `sync` makes them survive a machine crash too.
+A run that ends in an orderly way is sealed. A resumed run is verified first, and then open again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from apoint.store.status import STATES, State, lease, number, read_status, whole
 
 HEARTBEAT_SECONDS = 5.0
 _KEPT = ("started", "step", "total_steps")  # of the status, when a run is resumed
-_LOCK_WAIT_SECONDS = 0.5  # long enough for a process that is just going
+_LOCK_WAIT_SECONDS = 0.5  # long enough for a process that is exiting
 _EMPTY = digest_of_text("")
 _PROBE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -41,11 +41,12 @@ class RunWriter:
     """Appends metrics and events to a run folder and keeps its status; use it in a `with` statement.
 
     Leaving the block with an error records how the run ended: `interrupted` for Ctrl-C, `diverged` for a
-    `DivergedError`, otherwise `failed` with the error's first line. Only `status("finished")` says finished.
-    Every state but `running` seals the run: what it has measured cannot change unseen from then on.
+    `DivergedError`, otherwise `failed` with the error's first line. Only `status("finished")` records
+    `finished`. Every state but `running` seals the run: from then on its measurements cannot change
+    undetected.
 
-    While the disk refuses, `metric` and `event` keep their rows in memory and go on; `trouble` then says why,
-    and `sync` raises. They are written as soon as the disk takes them again.
+    While the disk refuses, `metric` and `event` keep their rows in memory and continue; `trouble` then has
+    the reason, and `sync` raises. The rows are written as soon as the disk accepts them again.
     """
 
     def __init__(self, folder: Path, lock: FileLock) -> None:
@@ -64,14 +65,14 @@ class RunWriter:
     def create(
         cls, folder: str | os.PathLike[str], recipe_text: str, resolved_text: str, env: Mapping[str, Any]
     ) -> RunWriter:
-        """Make a new run folder and hold it.
+        """Create a new run folder and lock it.
 
         Args:
-            folder: Where it shall be; must not hold a run already.
+            folder: The path of the folder; must not hold a run already.
             recipe_text: The recipe as the user wrote it.
             resolved_text: The recipe with every value and its origin, as YAML.
             env: What the run depends on. Put `name`, `fingerprint` and `seed` here, so that a renamed
-                folder still knows them.
+                folder still has them.
         """
         place = Path(folder)
         with storage_errors(place, "make"):
@@ -79,14 +80,14 @@ class RunWriter:
         layout.check_vacant(place)
         lock = FileLock(place / layout.LOCK, _LOCK_WAIT_SECONDS)
         try:
-            layout.check_vacant(place)  # again, now that nobody else can be making it
+            layout.check_vacant(place)  # again, now that no other process can be creating it
             sweep(place)
             sweep(place.parent, REMOVED)
             texts = {layout.RECIPE: recipe_text, layout.RESOLVED: resolved_text}
             for name, text in texts.items():
                 write_atomically(place / name, text)
             files = {name: digest_of_text(text) for name, text in texts.items()}
-            # Written last: its presence says that the folder is a whole run folder.
+            # Written last: its presence marks the folder as a complete run folder.
             write_sealed(place / layout.ENV, {"schema_version": layout.SCHEMA_VERSION, **env, "files": files})
             return cls(place, lock)._begin({"started": time.time()})
         except BaseException:
@@ -95,10 +96,10 @@ class RunWriter:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> RunWriter:
-        """Hold an existing run folder in order to resume the run; a torn last line is ended first.
+        """Lock an existing run folder to resume the run; a torn last line is terminated first.
 
         Raises:
-            DamagedError: The record is not as it was written.
+            DamagedError: The record has changed since it was written.
             UsageError: The run has finished or diverged, or another process is writing it.
         """
         place = Path(folder)
@@ -124,7 +125,7 @@ class RunWriter:
 
     @property
     def trouble(self) -> str | None:
-        """Why rows are waiting in memory or the last heartbeat was not noted; None if all is well."""
+        """Why rows are waiting in memory or the last heartbeat was not recorded; None if all is well."""
         return next((file.trouble for file in self._files if file.trouble), self._pulse_trouble)
 
     def metric(
@@ -162,7 +163,7 @@ class RunWriter:
         self._events.write({"time": time.time(), "kind": kind, **fields})
 
     def reading(self, probe: str, /, *, step: int, epoch: float, **fields: Any) -> None:
-        """Append what a probe measured, to the probe's own file.
+        """Append a reading of a probe to the probe's own file.
 
         Args:
             probe: The name of the probe.
@@ -180,11 +181,11 @@ class RunWriter:
         self._readings[probe].write({"step": step, "epoch": epoch, "time": time.time(), **fields})
 
     def examples(self, values: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
-        """Keep what single examples gave at the last evaluation; see `apoint.store.examples`.
+        """Save the per-example results of the last evaluation; see `apoint.store.examples`.
 
         Args:
-            values: By metric, such as `test_accuracy`, an array with a value for each example.
-            rows: By split, which examples these are, where the seed drew them.
+            values: An array with one value per example, by metric such as `test_accuracy`.
+            rows: Which examples these are, by split, where the seed drew them.
         """
         content = examples.pack(values, rows)
         write_atomically(self.folder / layout.EXAMPLES, content)
@@ -195,10 +196,10 @@ class RunWriter:
         return [self._metrics, self._events, *self._readings.values()]
 
     def sync(self) -> None:
-        """Wait until all rows are on disk, or raise a `StorageError`; rows that wait are not lost by that.
+        """Wait until all rows are on disk, or raise a `StorageError`; waiting rows are not lost then.
 
         Raises:
-            DamagedError: Somebody else has changed or removed a file of this run while it was written.
+            DamagedError: A file of this run was changed or removed from outside while it was written.
         """
         self._lock.check()
         for file in self._files:
@@ -206,30 +207,30 @@ class RunWriter:
             file.check()
 
     def mark(self) -> dict[str, list[Any]]:
-        """Where the record stands, for a checkpoint to keep: size and hash of every file of lines."""
+        """The position of the record, for a checkpoint to save: size and hash of every file of lines."""
         self.sync()
         return {name: list(digest) for name, digest in self._digests().items()}
 
     def rewind(self, mark: Mapping[str, Any]) -> None:
-        """Go back to where a checkpoint's `mark` was made: rows that were written after it do not count.
+        """Go back to where a checkpoint's `mark` was made: rows written after it do not count.
 
         Args:
-            mark: What `mark` gave; empty to begin anew.
+            mark: The result of `mark`; empty to start over.
 
         Raises:
-            DamagedError: What was written before the mark is not there any more as it was.
+            DamagedError: What was written before the mark is missing or has changed.
         """
         lost = set(mark) - set(self._digests())
         if lost:
             raise DamagedError(f"{self.folder / min(lost)} is missing, and was there at the last checkpoint")
         for name, file in self._by_name().items():
             before = Digest(*mark[name]) if name in mark else _EMPTY
-            # What happened stays on record, whatever is measured again.
+            # Events stay on record, even if metrics are measured again.
             file.check_beginning(before) if name == layout.EVENTS else file.rewind(before)
         self._rewind_examples(mark)
 
     def _rewind_examples(self, mark: Mapping[str, Any]) -> None:
-        """Remove results of single examples that were written after the mark; they are measured again."""
+        """Remove per-example results that were written after the mark; they are measured again."""
         path = self.folder / layout.EXAMPLES
         if layout.EXAMPLES not in mark:
             with storage_errors(path, "remove"):
@@ -254,13 +255,13 @@ class RunWriter:
         """
         if state not in STATES:
             raise UsageError(f"status: state must be one of {', '.join(STATES)}, got {state!r}")
-        # Without its seal a result does not count, and with it nothing more is needed; a run that can go on
+        # A result does not count without its seal, and needs nothing else with it; a run that can be resumed
         # has its status at least.
         if state in EVIDENCE:
             self._seal(state, {**self._status, **fields})
             self._status["state"] = state
         elif state != "running":
-            with contextlib.suppress(Exception):  # also if memory is short it must say that it ended
+            with contextlib.suppress(Exception):  # the end must be recorded even if memory is short
                 self._seal(state, {**self._status, **fields})
         with contextlib.suppress(StorageError) if state in EVIDENCE else contextlib.nullcontext():
             self._write_status({"state": state, **fields}, durable=True)
@@ -284,7 +285,7 @@ class RunWriter:
         )
 
     def heartbeat(self, step: int | None = None, total_steps: int | None = None) -> None:
-        """Say that the run is alive; writes at most every few seconds, so it may be called at every step."""
+        """Record that the run is alive; writes at most every few seconds, so it may be called every step."""
         now = time.monotonic()
         if now < self._next_heartbeat:
             return
@@ -294,22 +295,22 @@ class RunWriter:
             self._write_status(
                 {key: value for key, value in known.items() if value is not None}, durable=False
             )
-        except StorageError as error:  # a run must not end because its pulse could not be noted
+        except StorageError as error:  # a run must not end because its heartbeat failed
             self._next_heartbeat = now + HEARTBEAT_SECONDS
             self._pulse_trouble = str(error)
 
     def _write_status(self, fields: dict[str, Any], durable: bool) -> None:
         status = {**self._status, **fields, "heartbeat": time.time()}
         replace_or_overwrite(self.folder / layout.STATUS, strict_json(status, indented=True) + "\n", durable)
-        self._status, self._pulse_trouble = status, None  # only now: what could not be written is not so
+        self._status, self._pulse_trouble = status, None  # only now, after it was written
         self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
 
     def close(self) -> None:
-        """Sync, close and let go of the folder; a second time does nothing."""
+        """Sync, close and release the folder; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
-        with contextlib.ExitStack() as stack:  # each is closed whatever becomes of the others
+        with contextlib.ExitStack() as stack:  # each is closed even if others fail
             stack.callback(self._lock.release)
             for file in self._files:
                 stack.callback(file.close)
@@ -334,7 +335,7 @@ def _check_resumable(run: Run) -> None:
 
 
 def _ending(error: BaseException | None) -> tuple[State, str]:
-    """How a run ended that did not say so itself."""
+    """The state and reason of a run that ended without recording them."""
     if error is None:
         return "interrupted", "the writer was closed before the run had finished"
     reason = (str(error).splitlines() or [""])[0]
@@ -346,7 +347,7 @@ def _ending(error: BaseException | None) -> tuple[State, str]:
 
 
 def _number(name: str, value: Any) -> int | float:
-    """A metric value as JSON has it: whole numbers stay whole, tensors and arrays of one number become it."""
+    """A metric value for JSON: integers stay integers, tensors and arrays of one number become numbers."""
     try:
         return operator.index(value)
     except TypeError:

@@ -1,7 +1,7 @@
-"""The arms of a comparison: recipes that may be compared, and in what they differ.
+"""The arms of a comparison: recipes that may be compared, and how they differ.
 
-A verdict is about one number of two recipes on the same data. What would make that number mean two
-things (other data, another loss behind `test_loss`) is refused here, before anything is trained.
+A verdict is about one number of two recipes on the same data. Anything that would make that number mean
+two things (other data, another loss behind `test_loss`) is rejected here, before anything is trained.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Arm:
         name: `baseline`, `candidate`, or another label.
         recipe: What is trained.
         document: The recipe as it was written.
-        metric: By what this arm is measured, if not by the comparison's metric: an arm whose change is a
-            moving average of the weights is measured by that average.
+        metric: The metric of this arm, if not the comparison's metric: an arm whose change is a moving
+            average of the weights is measured by that average.
     """
 
     name: str
@@ -58,7 +58,7 @@ def make_arm(
         source: The recipe.
         changes: Dotted paths and their new values.
         vary: What the seed changes; by default what the recipe says, and if it says nothing, everything.
-        metric: By what this arm is measured, if not by the comparison's metric.
+        metric: The metric of this arm, if not the comparison's metric.
     """
     _, document = load_recipe(source, changes)
     if vary is not None:
@@ -70,7 +70,7 @@ def make_arm(
 
 
 def check_comparable(baseline: Arm, candidate: Arm, metric: str) -> None:
-    """Refuse two recipes whose numbers would not mean the same, or that are the same."""
+    """Reject two recipes whose numbers would not mean the same thing, or that are the same."""
     if baseline.recipe.fingerprint == candidate.recipe.fingerprint:
         raise UsageError(
             f"these recipes are the same: {candidate.name} and {baseline.name} agree in every value "
@@ -97,7 +97,7 @@ def check_comparable(baseline: Arm, candidate: Arm, metric: str) -> None:
 
 
 def check_averaged(arms: Sequence[Arm], metric: str) -> None:
-    """Refuse a metric of averaged weights where a recipe does not average its weights."""
+    """Reject a metric of averaged weights if a recipe does not average its weights."""
     lacking = [arm.name for arm in arms if arm.recipe.average is None]
     if lacking and "_average_" in metric:
         raise UsageError(
@@ -133,7 +133,7 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def identity(arms: Sequence[Arm]) -> dict[str, Any]:
-    """What makes two comparisons the same question: the recipes, but for the length of training."""
+    """What makes two comparisons the same question: the recipes, except for the length of training."""
     return {
         arm.name: {key: value for key, value in arm.recipe.canonical().items() if key not in LENGTH}
         for arm in arms

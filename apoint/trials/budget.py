@@ -10,7 +10,7 @@ from apoint.verdict import DEFAULT_LOOKS
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _PATTERN = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*(s|m|min|h|d)\s*$")
 FEWEST_PAIRS = DEFAULT_LOOKS[0]  # fewer cannot show how skewed the differences are
-LATER_STEP = 8  # beyond the usual looks
+LATER_STEP = 8  # beyond the default looks
 
 
 def seconds_of(text: str | float) -> float:
@@ -28,7 +28,7 @@ def seconds_of(text: str | float) -> float:
 
 
 def looks_within(num_pairs: int, most: int = 32) -> tuple[int, ...]:
-    """The usual looks up to what can be afforded, which is the last one.
+    """The default looks up to the affordable number of pairs, which is the last look.
 
     Args:
         num_pairs: How many pairs fit.

@@ -1,7 +1,7 @@
-"""Baseline replicas that earlier comparisons left: found by key before the first look, and declared.
+"""Baseline replicas that earlier comparisons left behind: found by key before the first look, and declared.
 
-Nothing is trained for it. Only seeds below those of tuning and of a search's checks count: a setting that won
-on its tuning seeds owes that to luck in part, and as a baseline those replicas would make it look too good.
+Nothing is trained for this. Only seeds below those of tuning and of a search's checks count: a setting that
+won on its tuning seeds did so partly by luck, and as a baseline those replicas would make it look too good.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from apoint.errors import DamagedError
 from apoint.trials.arms import Arm
 from apoint.trials.outcome import outcome_of
 
-ORDINARY_SEEDS = 1_000_000  # from the first seed on; tuning and the checks of a search have theirs beyond
+ORDINARY_SEEDS = 1_000_000  # from the first seed on; tuning and the checks of a search use seeds beyond
 
 
 def cached_seeds(arm: Arm, fleet: Fleet, among: range, say: Callable[[str], None]) -> tuple[int, ...]:
-    """The seeds whose replica has ended under the same key; one that is damaged is left out, and said."""
+    """The seeds whose replica has ended under the same key; a damaged one is left out and reported."""
     stem = f"{arm.recipe.name}-{arm.recipe.fingerprint}-s"
     names = (path.name.removeprefix(stem) for path in fleet.options.root.glob(f"{glob.escape(stem)}*"))
     seeds = sorted(int(name) for name in names if name.isdecimal() and int(name) in among)
@@ -47,10 +47,10 @@ def cached_values(
     Args:
         arm: The baseline.
         fleet: What would train it: its options are part of the key.
-        seeds: The declared ones.
+        seeds: The declared seeds.
         metric: The number compared.
-        last: Of how many of the last evaluations it is the mean.
-        leave_out: Told of a replica that is not as it was, which is left out then; None to refuse it.
+        last: The number is the mean of this many of the last evaluations.
+        leave_out: Called about a replica that is not as declared, which is then left out; None to raise.
     """
     found, recall = dict[int, float](), Recall(fleet.options)
     with fleet.use_dataset_cache():

@@ -1,9 +1,9 @@
-"""Changes worth trying on a recipe: a curated list in order of promise, and the user's own.
+"""Changes worth trying on a recipe: a curated list, most promising first, and the user's own.
 
-Each change looks at the recipe at hand and says what it would write there, or nothing if it does not apply:
-the model has no such setting, the recipe has it already, the data makes no sense of it. A reason in plain
-words and the item of the course behind it go with each. The list is tried from the top, so that what helps
-most often comes first when there is little time.
+Each change looks at the recipe and returns what it would set there, or nothing if it does not apply: the
+model has no such setting, the recipe has it already, or it makes no sense for the data. Each comes with a
+reason in plain words and the course item behind it. The list is tried from the top, so what helps most often
+comes first when there is little time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apoint.registry import registry
 
 ODD = ("tanh", "arctan", "softsign", "hardtanh")
 SATURATING = (*ODD, "sigmoid")
-DIGITS = ("digits", "mnist")  # a mirrored digit is another sign
+DIGITS = ("digits", "mnist")  # a mirrored digit is a different sign
 _NEXT_KEY = re.compile(r"\s+(?=[A-Za-z_][\w.-]*=)")
 
 Changes = dict[str, Any]
@@ -29,12 +29,12 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Situation:
-    """What a change looks at before it says whether it applies.
+    """What a change looks at to decide whether it applies.
 
     Attributes:
-        recipe: The recipe as it is.
-        facts: What its data is.
-        num_steps: The updates that training makes.
+        recipe: The current recipe.
+        facts: The facts about its data.
+        num_steps: The number of updates in training.
     """
 
     recipe: Recipe
@@ -43,7 +43,7 @@ class Situation:
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """The settings of a registered model; nothing is known of those of a model from a file."""
+        """The settings of a registered model; empty for a model from a file, whose settings are unknown."""
         return self.recipe.model if "name" in self.recipe.model else {}
 
     @property
@@ -53,7 +53,7 @@ class Situation:
 
     @property
     def family(self) -> Family:
-        """What kind of optimizer it is."""
+        """The kind of optimizer."""
         return family_of(self.optimizer)
 
     @property
@@ -74,11 +74,11 @@ class Situation:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def augmented_by(self, name: str) -> bool:
-        """Whether the recipe has this augmentation already."""
+        """Whether the recipe already has this augmentation."""
         return any(spec["name"] == name for spec in self.recipe.augment)
 
     def augmenting(self, spec: str | Changes) -> Changes:
-        """The change that adds an augmentation behind those there are."""
+        """The change that adds an augmentation after the existing ones."""
         return {"augment": [*self.recipe.augment, spec]}
 
 
@@ -97,7 +97,7 @@ class Candidate:
         label: A short name, in kebab-case for the curated ones.
         changes: Dotted paths and their new values.
         reason: Why it might help, in plain words.
-        course: The item of the course behind it; empty for the user's own.
+        course: The course item behind it; empty for the user's own.
         averaged: Whether it is measured on the moving average of the weights.
     """
 
@@ -114,7 +114,7 @@ class Candidate:
 
     @property
     def written(self) -> str:
-        """The changes as one would write them on the command line."""
+        """The changes as a user would write them on the command line."""
         return " ".join(f"{key}={format_value(value)}" for key, value in self.changes.items())
 
     def metric(self, metric: str) -> str:
@@ -150,7 +150,7 @@ _LIST: list[_Rule] = []
 def _change(
     label: str, course: str, reason: str, averaged: bool = False
 ) -> Callable[[Callable[[Situation], Changes | None]], Callable[[Situation], Changes | None]]:
-    """Decorator: put a change at the end of the curated list."""
+    """Decorator that appends a change to the curated list."""
 
     def keep(apply: Callable[[Situation], Changes | None]) -> Callable[[Situation], Changes | None]:
         _LIST.append(_Rule(label, course, reason, apply, averaged))
@@ -167,13 +167,13 @@ def curated_list() -> list[tuple[str, str, str]]:
 def propose(
     document: Document, at: Situation, own: Sequence[Candidate] = (), curated: bool = True
 ) -> list[Candidate]:
-    """The user's candidates, then every curated change that applies and gives a recipe of its own.
+    """The user's candidates, then every curated change that applies and gives a new recipe.
 
     Args:
         document: The recipe's document, which the changes are made to.
         at: What the changes look at.
-        own: The user's candidates; one of them that changes nothing is refused.
-        curated: Whether to take the list in at all.
+        own: The user's candidates; one that changes nothing is rejected.
+        curated: Whether to include the curated list.
     """
     chosen = [*_checked(document, at.recipe, own)]
     seen = {at.recipe.fingerprint, *(fingerprint for _, fingerprint in chosen)}
@@ -190,7 +190,7 @@ def propose(
 
 
 def _checked(document: Document, base: Recipe, own: Iterable[Candidate]) -> list[tuple[Candidate, str]]:
-    """The user's candidates with their fingerprints, each a recipe of its own."""
+    """The user's candidates with their fingerprints, each a distinct recipe."""
     found: dict[str, Candidate] = {}
     for candidate in own:
         changed = load_recipe(document, candidate.changes)[0]
@@ -212,7 +212,7 @@ def _checked(document: Document, base: Recipe, own: Iterable[Candidate]) -> list
 
 
 def own_candidate(source: str | Mapping[str, Any] | Candidate) -> Candidate:
-    """A candidate of the user's, from `"a=1 b=2"` or a mapping of dotted paths to values."""
+    """A user's candidate, from `"a=1 b=2"` or a mapping of dotted paths to values."""
     if isinstance(source, Candidate):
         return source
     if isinstance(source, Mapping):
@@ -245,8 +245,8 @@ class Mixture:
     """Changes of several candidates in one.
 
     Attributes:
-        members: The candidates that went in.
-        left_out: Those that change what another one changes already.
+        members: The candidates it includes.
+        left_out: Those that change what another one already changes.
         changes: All changes together.
     """
 
@@ -261,7 +261,7 @@ class Mixture:
 
 
 def mix(candidates: Iterable[Candidate], base: Recipe) -> Mixture:
-    """Put candidates together, the first ones first; one that contradicts an earlier one is left out."""
+    """Combine candidates in order; one that conflicts with an earlier one is left out."""
     mixture = Mixture()
     for candidate in candidates:
         rest = {key: value for key, value in candidate.changes.items() if key != "augment"}
@@ -281,7 +281,7 @@ def _added(augment: Sequence[Any], base: Sequence[Any]) -> list[Any]:
 
 
 def _overlap(first: str, second: str) -> bool:
-    """Whether two dotted paths are the same place, or one lies inside the other."""
+    """Whether two dotted paths are the same place, or one is inside the other."""
     one, other = first.split("."), second.split(".")
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]

@@ -1,4 +1,4 @@
-"""`apoint.compare`: the verb, with its arguments as editors and type checkers see them."""
+"""`apoint.compare`, with its arguments as editors and type checkers see them."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def compare(
 
     Args:
         baseline: A recipe file, a mapping, or a recipe.
-        candidate: Another recipe; or None, if the candidate is the baseline with `changes`.
+        candidate: Another recipe; None if the candidate is the baseline with `changes`.
         changes: Dotted paths and new values, such as `{"optimizer.name": "lion", "optimizer.lr": 1e-4}`.
-        say: Called with sentences for the user, in place of showing them.
-        watch: Called with where the fleet stands, in place of the progress shown.
+        say: Called with sentences for the user, instead of showing them.
+        watch: Called with the state of the fleet, instead of showing progress.
         progress: Whether to show progress and notes; by default in a terminal and in a notebook.
         tune: Settings to tune first in each arm, such as `lr,weight_decay`, on separate seeds.
         tune_budget: How many settings each arm tries.
         report: Whether to draw `report.html` in the comparison's folder.
-        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
+        allow_code: Whether a recipe in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, looks, anytime, max_pairs, first_seed, budget,
             vary, test_noise, cached_baselines), of `apoint.engine.Options` (runs_root, data_root, …), and
             `backend`, `workers`, `stack`.
@@ -92,7 +92,7 @@ def compare(
         question = Question(comparison, tune, tune_budget)
         try:
             verdict = question.answer()
-        except TrainingInterruptedError:  # the verdict of the last look is valid, and drawn as well
+        except TrainingInterruptedError:  # the verdict of the last look is valid: draw it as well
             if report and question.comparison.verdict is not None:
                 _draw(question.comparison)
             raise
@@ -109,10 +109,10 @@ def _draw(comparison: Comparison) -> None:
 
 @dataclass
 class Question:
-    """A comparison on its way to its verdict: both arms are tuned first if that is wanted.
+    """A comparison on its way to its verdict; both arms are tuned first if requested.
 
     Attributes:
-        comparison: The comparison; after tuning that of the tuned arms.
+        comparison: The comparison; after tuning, that of the tuned arms.
         tune: The settings to tune, or None.
         tune_budget: How many settings each arm tries.
     """
@@ -130,7 +130,7 @@ class Question:
 
 
 def split_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as people give them, sorted into rules, options and what the fleet takes."""
+    """Sort keyword arguments as users give them into rules, options and fleet settings."""
     from apoint.errors import UnknownNameError
 
     rest = dict(settings)

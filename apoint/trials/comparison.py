@@ -2,9 +2,9 @@
 
     compare("base.yaml", changes={"optimizer.name": "lion", "optimizer.lr": 1e-4})
 
-The order of things is the point. The rules are declared and written down first. Pairs are added up to the
-next planned look, and no further once it decides. What was trained is in run folders and is never trained
-twice, so an interrupted comparison goes on where it was, and gives the same numbers.
+The order matters. The rules are declared and written down first. Pairs are added up to the next planned
+look, and no further once it decides. Trained replicas are in run folders and are never trained again, so an
+interrupted comparison resumes where it stopped, and gives the same numbers.
 """
 
 from __future__ import annotations
@@ -56,22 +56,23 @@ def _silent(_: Any) -> None:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a user may declare; None is the default, found from the recipes.
+    """What a user may declare; None is the default, inferred from the recipes.
 
     Attributes:
         metric: The number compared; by default the usual test metric of the task.
-        last: The number of a replica is the mean of the metric over so many of its last evaluations.
-        margin: The smallest difference that matters; by default half the baseline's spread over seeds.
+        last: A replica's number is the mean of the metric over this many of its last evaluations.
+        margin: The smallest difference that matters; by default half the baseline's standard deviation
+            across seeds.
         alpha: The error rate over all looks.
         looks: The numbers of pairs at which to look.
         anytime: Look after every pair, by the rule that allows it.
-        max_pairs: Where to end; the last look, or 64 with `anytime`.
-        first_seed: Seeds are this one and those that follow.
+        max_pairs: Where to end; by default the last look, or 64 with `anytime`.
+        first_seed: The seeds are this one and the following.
         budget: A time limit such as `20m`: as many pairs as fit.
         vary: What the seed changes.
-        test_noise: `beside`: seeds decide, and the interval over seeds and test examples stands beside it;
-            `include`: that one decides.
-        cached_baselines: Whether baseline replicas that are there already, with seeds beyond the pairs of a
+        test_noise: `beside`: seeds decide, and the interval over seeds and test examples is reported
+            separately; `include`: the latter decides.
+        cached_baselines: Whether baseline replicas that already exist, with seeds beyond the pairs of a
             look, sharpen the baseline's mean.
     """
 
@@ -112,16 +113,16 @@ class Rules:
 
 @dataclass
 class Comparison:
-    """A question about two arms, ready to be run.
+    """A question about two arms, ready to run.
 
     Attributes:
         arms: Baseline and candidate.
-        declaration: The rules that hold.
+        declaration: The rules in force.
         folder: Where it is kept.
         exploratory: Why it is not confirmatory; empty if it is.
         fleet: What trains the replicas.
-        reproduce: The command that gives the same comparison again.
-        test_size: On how many examples the metric is measured.
+        reproduce: The command that reproduces the comparison.
+        test_size: The number of examples the metric is measured on.
         say: Called with sentences for the user.
     """
 
@@ -147,7 +148,7 @@ class Comparison:
     # -- running -----------------------------------------------------------------------------------------
 
     def run(self) -> Verdict:
-        """Train pairs up to the look that decides, or to the last; returns the verdict."""
+        """Train pairs up to the look that decides, or to the last one, and return the verdict."""
         self._records, self._examples = [ArmRecord(arm) for arm in self.arms], PairedExamples()
         self._read_cached()
         declarations.write_declaration(self.folder, self.declaration)
@@ -177,7 +178,7 @@ class Comparison:
         return self.verdict
 
     def _read_cached(self) -> None:
-        """Read the declared cached replicas; one that is damaged is left out, but not after a look."""
+        """Read the declared cached replicas; a damaged one is left out, but not after a look."""
         declared = self.declaration.cached_baselines
         if not declared:
             return
@@ -192,7 +193,7 @@ class Comparison:
             self.say(f"{number} cached baseline {does} the baseline's mean")
 
     def _fix_backend(self) -> None:
-        """Choose how to train once for all looks; who goes on with a comparison does it in the same way."""
+        """Choose how to train once for all looks; a resumed comparison trains in the same way."""
         if self.fleet.backend != "auto":
             return
         kept = record.read_fleet(self.folder)
@@ -200,7 +201,7 @@ class Comparison:
             pairs = self._look_points()[0]
             predicted = self.fleet.plan(self.tasks(pairs), begin=True)
             if not predicted.seconds:
-                return  # all of them are there
+                return  # all of them exist
             kept = predicted.way, predicted.sentence
             record.write_fleet(self.folder, *kept)
         self.fleet.settle(*kept)
@@ -220,11 +221,11 @@ class Comparison:
         return [Task(arm.recipe, arm.document, seed) for seed in seeds]
 
     def tasks(self, pairs: int) -> list[Task]:
-        """All replicas of so many pairs, one arm after the other."""
+        """All replicas of this many pairs, one arm after the other."""
         return [task for arm in self.arms for task in self._tasks(arm, self._seeds(pairs))]
 
     def _check_baseline(self) -> None:
-        """Refuse a baseline that mostly fails, because the margin follows from its spread; say the margin."""
+        """Reject a baseline that mostly fails, as the margin follows from its spread; report the margin."""
         baseline, plan = self._records[0], self.declaration
         refuse_failing(plan.first_seed, baseline.states, baseline.reasons)
         values = np.array(baseline.values)
@@ -240,7 +241,7 @@ class Comparison:
         return resolution(self.declaration.metric, self.declaration.last, self.test_size)
 
     def _train(self, pairs: int) -> None:
-        """See to it that the first `pairs` seeds of both arms are trained, and note what they gave."""
+        """Ensure that the first `pairs` seeds of both arms are trained, and record their results."""
         missing = [
             (each, task)
             for each in self._records
@@ -262,7 +263,7 @@ class Comparison:
         return kept.arm.metric or self.declaration.metric
 
     def _example_noise(self, pairs: int) -> ExampleNoise | None:
-        """The noise of the test examples, as far as the runs tell it; without it, `include` is refused."""
+        """The noise of the test examples, as far as the runs show it; without it, `include` is rejected."""
         first, second = self._records
         if self.declaration.last > 1:
             self._examples.missing = LAST_ALONE
@@ -278,7 +279,7 @@ class Comparison:
         return self._examples.noise()
 
     def _look(self) -> str:
-        """Decide on what is known, and keep it."""
+        """Decide on the results so far, and save the verdict."""
         plan = self.declaration
         pairs = min(len(kept.values) for kept in self._records)
         verdict = decide(
@@ -361,11 +362,11 @@ def prepare(
     watch: Callable[[FleetMoment], None] | None = None,
     **ray: Any,
 ) -> Comparison:
-    """Check everything, find or make the declaration, and give back a comparison that can be run.
+    """Check everything, find or make the declaration, and return a comparison that is ready to run.
 
     Args:
         baseline: A recipe.
-        candidate: Another recipe; or None, if the candidate is the baseline with `changes`.
+        candidate: Another recipe; None if the candidate is the baseline with `changes`.
         changes: Dotted paths and new values, for the candidate alone.
         rules: What is declared.
         shared: Dotted paths and new values for both arms.
@@ -376,7 +377,7 @@ def prepare(
         files: Python files that register ingredients, for the workers.
         reproduce: The command that asks this question.
         say: Called with sentences for the user.
-        watch: Called with where the fleet stands.
+        watch: Called with the state of the fleet.
         **ray: Further settings of the fleet.
     """
     rules, options = rules or Rules(), options or Options()
@@ -427,7 +428,7 @@ def prepare(
 
 
 def _with_cached(comparison: Comparison) -> Declaration:
-    """The declaration with the baseline replicas that are there, beyond the pairs of the first look."""
+    """The declaration with the existing baseline replicas beyond the pairs of the first look."""
     plan = comparison.declaration
     beyond = plan.first_seed + comparison._look_points()[0]
     seeds = range(beyond, plan.first_seed + ORDINARY_SEEDS)
@@ -436,7 +437,7 @@ def _with_cached(comparison: Comparison) -> Declaration:
 
 
 def declare(arms: tuple[Arm, Arm], rules: Rules, data: Data) -> Declaration:
-    """The rules of a comparison with every default found from the recipes and their data."""
+    """The rules of a comparison with every default inferred from the recipes and their data."""
     baseline, candidate = arms
     metric = rules.metric or constant_baseline.default_metric(data)
     check_averaged(arms, metric)
@@ -488,13 +489,13 @@ def _plan(rules: Rules) -> tuple[tuple[int, ...], int]:
 
 
 def _budget(arms: tuple[Arm, Arm]) -> dict[str, Any]:
-    """How long the arms train; each on its own if they differ."""
+    """How long the arms train; separately for each if they differ."""
     first, second = (arm.budget for arm in arms)
     return first if first == second else {arm.name: arm.budget for arm in arms}
 
 
 def _within_budget(comparison: Comparison, rules: Rules, wanted: Declaration) -> Declaration:
-    """The declaration with looks that fit into the time there is, from what the fleet predicts."""
+    """The declaration with looks that fit into the time available, as the fleet predicts."""
     sample = comparison.tasks(DEFAULT_LOOKS[0])
     predicted = comparison.fleet.plan(sample)
     assert wanted.time_budget is not None

@@ -1,7 +1,7 @@
-"""What the best constant answer reaches: the value that a diverged replica is counted as.
+"""What the best constant answer reaches: the value that a diverged replica counts as.
 
-A replica that diverged has no number of its own. Leaving it out would reward an arm for failing, and an
-infinity would be a verdict by itself; so it counts as having learned nothing. A replica that ends worse
+A replica that diverged has no number. Leaving it out would reward an arm for failing, and an infinity
+would decide the verdict by itself; so it counts as having learned nothing. A replica that ends worse
 than that counts the same, which keeps the differences bounded.
 """
 
@@ -18,10 +18,10 @@ RULE = "a replica that diverges, fails or ends worse counts as the best constant
 
 
 def trivial_value(data: Data, metric: str, loss_name: str) -> float | None:
-    """The metric of the best constant answer on the data, or None where it is not known.
+    """The metric of the best constant answer on the data, or None if it is unknown.
 
     Args:
-        data: The data of some replica.
+        data: The data of any replica.
         metric: Such as `test_accuracy`.
         loss_name: The recipe's loss, which decides what `loss` means.
     """
@@ -67,13 +67,13 @@ def known_metrics(data: Data, with_average: bool) -> list[str]:
 
 
 def default_metric(data: Data) -> str:
-    """The test metric that people mean: accuracy, bits per character, or root mean squared error."""
+    """The usual test metric: accuracy, bits per character, or root mean squared error."""
     chosen = {"classification": "accuracy", "language": "bits_per_character", "regression": "rmse"}
     return f"test_{chosen[data.facts.task]}"
 
 
 def check_metric(metric: str, known: list[str]) -> str:
-    """The metric, or a refusal that names the nearest ones."""
+    """Return the metric, or raise an error that names the nearest ones."""
     from apoint.errors import UnknownNameError
 
     if metric.startswith("train_"):

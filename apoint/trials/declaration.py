@@ -1,6 +1,6 @@
-"""What is declared before the first replica is trained, and kept: the rules that a verdict is made by.
+"""What is declared and saved before the first replica is trained: the rules by which a verdict is made.
 
-A verdict is worth its error rate only if metric, margin and looks were fixed before the numbers were
+The error rate of a verdict holds only if metric, margin and looks were fixed before the numbers were
 seen. So they are written down first. The same question asked again with other rules is answered, but
 marked as exploratory, with what was changed.
 """
@@ -29,7 +29,7 @@ _RULES = (
     "metric", "higher_is_better", "budget", "margin", "alpha", "looks", "anytime", "max_pairs", "first_seed",
     "vary", "cap", "test_noise",
 )  # fmt: skip
-_LATER = ("last", "test_noise", "cached_baselines")  # what older declarations lack; they mean the default
+_LATER = ("last", "test_noise", "cached_baselines")  # older declarations lack these, which means the default
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Declaration:
         margin: The smallest difference that matters; None if it follows from the baseline's spread.
         margin_rule: Where the margin comes from, in words.
         alpha: The error rate over all looks together.
-        looks: The numbers of pairs at which one looks; empty if one may look at any time.
+        looks: The numbers of pairs at which to look; empty if looks may happen at any time.
         anytime: Whether the rule for unplanned looks is used.
         max_pairs: Where the comparison ends at the latest.
         first_seed: The seeds are this one and those that follow.
@@ -51,11 +51,11 @@ class Declaration:
         cap: What a failed replica counts as, and the rule it comes from.
         arms: Name, recipe, fingerprint and values of each arm.
         time_budget: The seconds within which to stop, if there is such a limit.
-        last: Of how many of its last evaluations a replica's number is the mean.
-        test_noise: `include` if the interval over seeds and test examples decides, `beside` if it is told
-            beside the one over seeds.
+        last: A replica's number is the mean of this many of its last evaluations.
+        test_noise: `include` if the interval over seeds and test examples decides, `beside` if it is
+            reported alongside the one over seeds.
         created: When this was declared.
-        cached_baselines: The seeds of baseline replicas that were there before the first look, beyond its
+        cached_baselines: The seeds of baseline replicas that existed before the first look, beyond its
             pairs; None if they are not to be used.
     """
 
@@ -92,7 +92,7 @@ class Declaration:
         return metric_words(self.metric, self.last)
 
     def changed_from(self, earlier: Declaration) -> list[str]:
-        """In what this departs from an earlier declaration of the same question, in words."""
+        """How this differs from an earlier declaration of the same question, in words."""
         same_limit = self.time_budget is not None and self.time_budget == earlier.time_budget
         planned_by_time = ("looks", "max_pairs") if same_limit else ()
         changed = [
@@ -107,7 +107,7 @@ class Declaration:
         return changed
 
     def rule(self, name: str) -> Any:
-        """A rule as it is compared: the metric with its evaluations; for no margin, what it follows from."""
+        """A rule as compared: the metric with its evaluations; without a margin, what it follows from."""
         if name == "metric":
             return self.number
         return self.margin_rule if name == "margin" and self.margin is None else getattr(self, name)
@@ -122,7 +122,7 @@ def _shown(value: Any) -> str:
 
 
 def arm_facts(arms: Sequence[Arm]) -> tuple[dict[str, Any], ...]:
-    """What a declaration keeps of its arms."""
+    """What a declaration records of its arms."""
     return tuple(
         {
             "name": arm.name,
@@ -135,20 +135,20 @@ def arm_facts(arms: Sequence[Arm]) -> tuple[dict[str, Any], ...]:
 
 
 def question(arms: Sequence[Arm]) -> str:
-    """Eight hexadecimal digits that stand for the question: these recipes, of whatever length."""
+    """Eight hexadecimal digits that identify the question: these recipes, at any length of training."""
     text = json.dumps(identity(arms), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def write_declaration(folder: Path, declaration: Declaration) -> None:
-    """Keep a declaration in its folder; what is there is replaced whole."""
+    """Save a declaration in its folder, replacing any existing one whole."""
     with storage_errors(folder, "make"):
         folder.mkdir(parents=True, exist_ok=True)
     write_sealed(folder / FILE, declaration.to_dict())
 
 
 def read_declaration(folder: Path) -> Declaration | None:
-    """The declaration kept in a folder; None if there is none."""
+    """The declaration saved in a folder; None if there is none."""
     path = folder / FILE
     if not exists(path):
         return None
@@ -171,13 +171,13 @@ def read_declaration(folder: Path) -> Declaration | None:
 def place(
     root: Path, name: str, arms: Sequence[Arm], wanted: Declaration
 ) -> tuple[Path, Declaration, list[str]]:
-    """Where a comparison is kept, the declaration that holds for it, and why it is exploratory, if it is.
+    """Where a comparison is kept, the declaration in force, and why it is exploratory, if it is.
 
-    The first declaration of a question has its folder to itself; asking again by the same rules goes on
-    with it. Other rules get a folder of their own beside it.
+    The first declaration of a question has its own folder; asking again with the same rules continues
+    there. Other rules get a separate folder next to it.
     """
     asked = question(arms)
-    earlier = sorted((root / "comparisons").glob(f"*-{asked}"))  # whatever name it was asked under
+    earlier = sorted((root / "comparisons").glob(f"*-{asked}"))  # under any name it was asked
     folder = earlier[0] if earlier else root / "comparisons" / f"{name}-{asked}"
     first = read_declaration(folder)
     if first is None:

@@ -1,6 +1,6 @@
 """Whether a replica is evaluated often enough for its number to be the mean of its last evaluations.
 
-It is checked before anything is trained, on the replica that would be trained, so that no comparison stops
+This is checked before anything is trained, on the replica that would be trained, so that no comparison stops
 at its first replica, and none takes the mean of fewer evaluations than were declared.
 """
 
@@ -16,19 +16,19 @@ from apoint.trials.arms import Arm
 
 
 def check_last(last: int) -> None:
-    """Refuse what is no number of evaluations."""
+    """Reject anything that is not a number of evaluations."""
     if isinstance(last, bool) or not isinstance(last, int) or last < 1:
         raise UsageError(f"last must be a whole number of evaluations, at least 1, got {last!r}")
 
 
 def check_arms(arms: Iterable[Arm], last: int, seed: int, options: Options) -> None:
-    """Refuse an arm that may have fewer evaluations than are asked for.
+    """Reject an arm that may have fewer evaluations than requested.
 
     Args:
         arms: What would be trained.
-        last: How many evaluations are asked for.
-        seed: Of a replica to look at.
-        options: Where data is.
+        last: How many evaluations are requested.
+        seed: The seed of the replica to look at.
+        options: Where the data is.
     """
     if last == 1:
         return  # there is always one, at the end
@@ -43,7 +43,7 @@ def assembled(arm: Arm, seed: int, options: Options) -> Replica:
 
 
 def check_evaluations(replica: Replica, last: int, name: str) -> None:
-    """Refuse a replica that may have fewer evaluations than are asked for."""
+    """Reject a replica that may have fewer evaluations than requested."""
     recipe, total = replica.recipe, replica.horizon.total_steps
     every = max(1, round(recipe.evaluate_every.as_steps(replica.horizon)))
     planned = math.ceil(total / every)  # the last step is always evaluated

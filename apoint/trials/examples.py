@@ -1,4 +1,4 @@
-"""Both arms' results on single examples, pair by pair: what the noise of the test examples is found from."""
+"""Both arms' results on single examples, pair by pair: the basis for the noise of the test examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PairedExamples:
     """The differences on single examples of the pairs trained so far.
 
     Attributes:
-        missing: Why some pair has none although both of its replicas finished; empty if all have.
+        missing: Why some pair has none although both of its replicas finished; empty if all have them.
     """
 
     missing: str = ""
@@ -44,7 +44,7 @@ class PairedExamples:
             return
         _check_same(runs, found[0], found[1])
         difference = found[1].values - found[0].values
-        # What is not finite is no number of a replica either: it counts as failed.
+        # A non-finite value is not a replica's number either: it counts as failed.
         self._add(difference if np.isfinite(difference).all() else None, found[0].rows)
 
     def _add(self, difference: Any, rows: Any) -> None:
@@ -57,7 +57,7 @@ class PairedExamples:
 
 
 def _check_same(runs: tuple[Run, Run], first: ExampleResults, second: ExampleResults) -> None:
-    """Refuse a pair whose replicas were measured on different examples."""
+    """Reject a pair whose replicas were measured on different examples."""
     if not np.array_equal(_names(first), _names(second)):
         names = " and ".join(run.folder.name for run in runs)
         raise DamagedError(f"{names} were measured on different examples and are no pair; train both again")

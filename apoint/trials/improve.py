@@ -3,7 +3,7 @@
     better = improve("base.yaml", budget="1h")
     better.recipe, better.evidence, better.to_yaml()
 
-How a search is done once it is planned is in `improver.py`.
+`improver.py` carries out a search once it is planned.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from apoint.trials.search import BASELINE, DECLARATION, Declared, read_declared
 from apoint.trials.search_plan import EFFECTS, choose_plan
 from apoint.verdict.card import metric_words
 
-SCREEN_SHARE = 0.2  # of the training examples, held out to choose by where there is no validation data
-SAMPLE_SEEDS = 9_000_000  # what the fleet's prediction is asked for: nothing from a cache
+SCREEN_SHARE = 0.2  # of the training examples, held out to choose by if there is no validation data
+SAMPLE_SEEDS = 9_000_000  # seeds for the fleet's prediction, with nothing from a cache
 
 
 def prepare_improvement(
@@ -55,19 +55,19 @@ def prepare_improvement(
     watch: Callable[[FleetMoment], None] | None = None,
     **fleet: Any,
 ) -> Improver:
-    """Check everything, plan what fits into the time, and give back a search that can be run.
+    """Check everything, plan what fits into the time, and return a search that is ready to run.
 
     Args:
         recipe: The base.
-        budget: The time there is, such as `20m` or `1h`.
+        budget: The time available, such as `20m` or `1h`.
         candidates: The user's own: text such as `optimizer.lr=3e-3`, or mappings; screened first.
         only_mine: Whether to leave the curated list out.
         rules: Metric and its evaluations, margin, error rate, first seed, and what seeds vary.
         options: Where runs and data are, and the like; see `apoint.engine.Options`.
         shared: Dotted paths and new values for the base itself.
-        reproduce: The command that asks for this.
+        reproduce: The command that asks for this search.
         say: Called with sentences for the user.
-        watch: Called with where the fleet stands.
+        watch: Called with the state of the fleet.
         **fleet: Settings of the fleet, such as `backend` and `workers`.
     """
     rules, options, say = rules or Rules(), options or Options(), say or silent
@@ -113,10 +113,10 @@ class Choice:
     """What the screen chooses by.
 
     Attributes:
-        metric: The number.
-        changes: What is changed in every recipe of the screen, to have examples of its own.
+        metric: The metric.
+        changes: What is changed in every recipe of the screen, to have separate examples.
         note: What that means, in words.
-        cap: What a failed replica counts as; None if that is not known.
+        cap: What a failed replica counts as; None if unknown.
     """
 
     metric: str
@@ -149,7 +149,7 @@ def _fleet_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _fitting(
     base: Arm, proposed: Sequence[Candidate], rules: Rules, options: Options
 ) -> tuple[dict[str, tuple[Candidate, Arm]], list[dict[str, str]]]:
-    """The candidates that can be trained and compared, each with its arm; and the others, with why not."""
+    """The candidates that can be trained and compared, each with its arm; and the others, with the reason."""
 
     def try_out(arm: Arm) -> None:
         with borrowed_randomness(0):
@@ -159,7 +159,7 @@ def _fitting(
 
     assert rules.metric is not None
     entries, others = {}, []
-    try_out(base)  # what is wrong with the recipe itself is said of it, not of every candidate
+    try_out(base)  # an error in the recipe itself is reported for it, not for every candidate
     for candidate in proposed:
         arm = make_arm(candidate.label, base.document, candidate.changes)
         try:
@@ -187,7 +187,7 @@ def _declare(
     fleet: Fleet,
     root: Path,
 ) -> tuple[Declared, Path]:
-    """The declaration that holds: the one kept, if this was asked before, or else a new one."""
+    """The declaration in force: the saved one if this was asked before, otherwise a new one."""
     assert rules.metric is not None
     arms = [arm for _, arm in entries.values()]
     asked = [base.recipe.fingerprint, *(arm.recipe.fingerprint for arm in arms)]
@@ -235,14 +235,14 @@ def _declare(
 def _declared_entries(
     declared: Declared, entries: Mapping[str, tuple[Candidate, Arm]]
 ) -> dict[str, tuple[Candidate, Arm]]:
-    """What was declared, under the labels it was declared with: another version may label it otherwise."""
+    """What was declared, under the labels it was declared with: another version may label it differently."""
     known = {arm.recipe.fingerprint: (candidate, arm) for candidate, arm in entries.values()}
     found = [(each["label"], *known[each["fingerprint"]]) for each in declared.candidates]
     return {label: (replace(candidate, label=label), arm) for label, candidate, arm in found}
 
 
 def replica_seconds(fleet: Fleet, arms: Sequence[Arm], first_seed: int) -> float:
-    """What a replica takes of the clock, on average over these arms, as the fleet predicts."""
+    """The wall-clock seconds of a replica, on average over these arms, as the fleet predicts."""
     first = first_seed + SAMPLE_SEEDS
     seeds = range(first, first + SAMPLE_PAIRS)
     tasks = [Task(arm.recipe, arm.document, seed) for arm in arms for seed in seeds]
@@ -250,7 +250,7 @@ def replica_seconds(fleet: Fleet, arms: Sequence[Arm], first_seed: int) -> float
 
 
 def _searched_before(folder: Path, fingerprint: str, first_seed: int) -> tuple[str, ...]:
-    """Sentences on earlier searches from the same base by other rules: their seeds have been seen."""
+    """Sentences on earlier searches from the same base with other rules: their seeds have been seen."""
     found = []
     for path in sorted(folder.parent.glob(f"*/{DECLARATION}")):
         earlier = read_declared(path.parent)
@@ -275,18 +275,18 @@ def improve(
     allow_code: bool = False,
     **settings: Unpack[SearchArguments],
 ) -> Improvement:
-    """Look for changes that make a recipe better, and give back the better recipe with its evidence.
+    """Look for changes that make a recipe better, and return the better recipe with its evidence.
 
     Args:
         recipe: A recipe file, a mapping, or a recipe.
-        budget: The time there is, such as `20m` or `1h`.
+        budget: The time available, such as `20m` or `1h`.
         candidates: Your own changes, as text such as `"optimizer.lr=3e-3"` or as mappings; tried first.
         only_mine: Whether to leave the curated list out.
-        say: Called with sentences for the user, in place of showing them.
-        watch: Called with where the fleet stands, in place of the progress shown.
+        say: Called with sentences for the user, instead of showing them.
+        watch: Called with the state of the fleet, instead of showing progress.
         progress: Whether to show progress and notes; by default in a terminal and in a notebook.
-        report: Whether to draw the search's report and one of each comparison on fresh seeds.
-        allow_code: Whether a recipe that lies in a run folder or the like may run the files that it names.
+        report: Whether to draw the search's report and one for each comparison on fresh seeds.
+        allow_code: Whether a recipe in a run folder or the like may run the files that it names.
         **settings: Of `Rules` (metric, last, margin, alpha, first_seed, vary), of `apoint.engine.Options`
             (runs_root, data_root, …), and `backend`, `workers`, `stack`.
     """
@@ -305,14 +305,14 @@ def improve(
 
 
 def write_reports(folder: Path) -> list[Path]:
-    """Draw a search's report and that of each comparison on fresh seeds, as far as it got.
+    """Draw a search's report and that of each comparison on fresh seeds, as far as the search got.
 
     Returns:
-        Where they are, that of the search first.
+        Where the reports are, with that of the search first.
     """
     from apoint.report import write_comparison_report, write_improvement_report
 
     checks = (read_result(folder) or {"checks": []})["checks"]
     root = folder.parent.parent / "comparisons"
     pages = [Path(write_comparison_report(root / check["comparison"])) for check in checks]
-    return [write_improvement_report(folder), *pages]  # last, as it links to those that are there
+    return [write_improvement_report(folder), *pages]  # last, because it links to the pages that exist

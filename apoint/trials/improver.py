@@ -1,14 +1,14 @@
 """A search for a better recipe: screen all changes, confirm the best on fresh seeds, add the next best to it.
 
-Choosing the best of many flatters it: its lead is partly luck. So nothing that the screen shows counts until
-seeds that took no part in the choice have confirmed it, and it is their estimate that is reported. The whole
+The best of many looks better than it is: its lead is partly luck. So nothing that the screen shows counts
+until seeds that took no part in the choice have confirmed it, and the reported estimate is theirs. The whole
 error rate is spent there. Once the best is confirmed, the next best is tried on top of it, and so on. The
-order was fixed by the screen, and the first change that is not confirmed ends the search, so that the chance
-of any false step is at most the declared rate, however many there are. If several changes are kept, all of
-them together are measured against the base once more, and that last check counts, whatever it says.
+screen fixed the order, and the first change that is not confirmed ends the search, so the chance of any
+false step is at most the declared rate, however many steps there are. If several changes are kept, all of
+them together are measured against the base once more, and that last check counts, whatever its outcome.
 
 Everything was declared before the first replica (`improve.py`), and every stage leaves a record, from which
-an interrupted search is continued.
+an interrupted search resumes.
 
 Reference: Maurer, Hothorn and Lehmacher (1995), on tests in a fixed order at the full level.
 """
@@ -50,16 +50,16 @@ from apoint.verdict.card import as_subject
 
 IMPROVED = "improved.yaml"
 UNFINISHED = "the search has not come to its end; what is confirmed so far holds"
-SAMPLE_PAIRS = 8  # how many the fleet's prediction stands for
+SAMPLE_PAIRS = 8  # how many the fleet's prediction counts for
 SEEDS_APART = 10_000  # between the seeds of one added change and the next
 HEADER = "# improved by apoint:"
 
 
 def silent(_: Any) -> None:
-    """Tell nobody."""
+    """Discard the message."""
 
 
-# -- what comes of it ---------------------------------------------------------------------------------------
+# -- the result ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Improvement(NotebookDisplay):
 
     Attributes:
         recipe: The improved recipe.
-        changes: In what it differs from the base; empty if nothing helped.
+        changes: How it differs from the base; empty if nothing helped.
         verdict: The last check, on seeds that took no part in any choice; None if the screen found nothing
             worth one.
         evidence: Everything that was declared, tried and found, as in `result.json`.
@@ -93,7 +93,7 @@ class Improvement(NotebookDisplay):
 
 @dataclass(frozen=True)
 class Check:
-    """A comparison on fresh seeds: what was asked, where it is kept, what it said."""
+    """A comparison on fresh seeds: its question, where it is kept, and its verdict."""
 
     stage: str
     labels: tuple[str, ...]
@@ -112,21 +112,21 @@ class Check:
         return {**kept, "confirmed": self.better, "verdict": self.verdict.to_dict(), "cost": self.cost}
 
 
-# -- doing it -----------------------------------------------------------------------------------------------
+# -- the search ---------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Improver:
-    """A search for a better recipe, ready to be run.
+    """A search for a better recipe, ready to run.
 
     Attributes:
         base: The recipe as an arm.
-        document: The base as it was written, which the improved recipe is written from.
+        document: The base as it was written, from which the improved recipe is written.
         entries: The changes that are screened, each with its arm.
-        declared: The rules that hold.
+        declared: The rules in force.
         folder: Where it is kept.
         fleet: What trains the replicas.
-        test_size: On how many examples the metric is measured.
+        test_size: The number of examples the metric is measured on.
         say: Called with sentences for the user.
     """
 
@@ -168,7 +168,7 @@ class Improver:
         return self.folder.parent.parent
 
     def run(self) -> Improvement:
-        """Screen, confirm, add; returns the better recipe, or the base."""
+        """Screen, confirm and add; return the better recipe, or the base."""
         self._begun = time.monotonic()
         self._write_declaration()
         for reason in self.declared.exploratory:
@@ -187,7 +187,7 @@ class Improver:
     # -- the screen --------------------------------------------------------------------------------------
 
     def _train(self, wanted: list[tuple[str, int]]) -> list[Outcome]:
-        """Train replicas of the screen, which have examples of their own to be chosen by."""
+        """Train replicas of the screen, which have separate examples to choose by."""
         arms = {name: self._screen_arm(name) for name in dict.fromkeys(name for name, _ in wanted)}
         tasks = [Task(arms[name].recipe, arms[name].document, seed) for name, seed in wanted]
         begun = time.monotonic()
@@ -204,18 +204,18 @@ class Improver:
         return self._arm(labels, name, self.declared.screen_metric, self.declared.screen_changes)
 
     def _count(self, trained: int, begun: float) -> None:
-        """Note how long so many replicas took; what came from the cache tells nothing of that."""
+        """Record how long this many replicas took; those from the cache say nothing about that."""
         if trained:
             self._trained += trained
             self._training_seconds += time.monotonic() - begun
 
     def _has_time_to_screen(self, replicas: int) -> bool:
-        """Whether so many more replicas leave enough time for the confirmation."""
+        """Whether this many more replicas leave enough time for the confirmation."""
         plan = self.declared.plan
         return self._has_time(replicas, self.declared.time_budget * plan.screen_replicas / plan.replicas)
 
     def _has_time(self, replicas: int, limit: float) -> bool:
-        """Whether so many more replicas can be expected to end within `limit` seconds of the start."""
+        """Whether this many more replicas can be expected to end within `limit` seconds of the start."""
         predicted = self.declared.expected_seconds / self.declared.plan.replicas
         pace = (SAMPLE_PAIRS * predicted + self._training_seconds) / (SAMPLE_PAIRS + self._trained)
         return time.monotonic() - self._begun + pace * replicas <= 1.05 * limit
@@ -223,7 +223,7 @@ class Improver:
     # -- on fresh seeds ----------------------------------------------------------------------------------
 
     def _confirm(self) -> None:
-        """Compare the best with the base, add what helps on top of it, and measure the whole."""
+        """Compare the best with the base, add what helps on top of it, and measure all of it together."""
         best, *others = self.screen.ranking()
         if not self._is_worth_a_check(best):
             return
@@ -237,11 +237,11 @@ class Improver:
         if len(self.kept) > 1:
             last = self._check("result", (), tuple(self.kept))
             self.verdict = last.verdict
-            if not last.better:  # the last check counts, whatever it says
+            if not last.better:  # the last check counts, whatever its outcome
                 self.kept = []
 
     def _is_worth_a_check(self, label: str) -> bool:
-        """A change that looked worse than the base is not; a single change was not screened."""
+        """False for a change that looked worse than the base; a single change was not screened."""
         return not self.screen.rungs or self.screen.effect(label) > 0
 
     def _add(self, labels: Sequence[str]) -> None:
@@ -265,7 +265,7 @@ class Improver:
             self.kept.append(label)
 
     def _why_not_together(self, labels: Sequence[str]) -> str:
-        """Why these changes, each of which can be trained alone, cannot be trained together; empty if so."""
+        """Why these changes, each trainable alone, cannot be trained together; empty if they can."""
         try:
             arm = self._arm(labels, labels[-1], self.declared.metric)
             with self.fleet.use_dataset_cache(), borrowed_randomness(0):
@@ -285,7 +285,7 @@ class Improver:
         return mix(self._candidates(self.kept), self.base.recipe).changes
 
     def _measured_by(self, labels: Sequence[str], metric: str) -> str:
-        """The metric of the base with these changes: an average of the weights has its own."""
+        """The metric of the base with these changes: averaged weights have their own."""
         averaged = next((each for each in self._candidates(labels) if each.averaged), None)
         return averaged.metric(metric) if averaged else metric
 
@@ -443,7 +443,7 @@ class Improver:
         lower, upper = verdict.interval
         metric = as_subject(verdict.metric, verdict.last)
         better = f"{metric} is better by {verdict.effect:.3g} (between {lower:.3g} and {upper:.3g})"
-        # A change of the user's own is named by what it sets, and several are told by their names.
+        # A user's own change is named by what it sets, and several changes are listed by name.
         named = len(self.kept) == 1 and not self._candidates(self.kept)[0].own
         return f"with {verdict.change}, {better}" if named else better
 
@@ -482,7 +482,7 @@ class _Plain(yaml.SafeDumper):
 def written_recipe(
     document: Document, changes: Mapping[str, Any], header: Sequence[str]
 ) -> tuple[Recipe, str]:
-    """A recipe as it was written, with changes, and its text under a few lines of comment."""
+    """A recipe as it was written, with changes, and its text below a few comment lines."""
     recipe, changed = load_recipe(document, changes)
     values = yaml.dump(changed.values, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
     text = "\n".join(header) + "\n" + values

@@ -1,9 +1,9 @@
 """What a comparison changes, in words: `lion at lr 1e-4 instead of adamw at lr 2e-3`.
 
 The words come from the values in which two arms differ. An ingredient that was replaced is one change,
-named with the settings that somebody wrote; defaults that changed along with it are left to the table of
-differences. Phrases use full paths, because that is what one would type; the names of arms are short,
-because they stand in legends.
+named with the settings that were written explicitly; defaults that changed along with it are left to the
+table of differences. Phrases use full paths, because that is what a user would type; the names of arms are
+short, because they appear in legends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_CHANGES, MOST_SETTINGS, MOST_IN_NAME = 3, 2, 2
 LONGEST_PHRASE, LONGEST_VALUE = 90, 30
 NONE = "none"
 _TITLES = ("name", "class", "function")  # what an ingredient is called; the last two for those from a file
-_ALWAYS_TOLD = "lr"  # without it the name of an optimizer says little
+_ALWAYS_TOLD = "lr"  # without it, the name of an optimizer says little
 _NEEDS_NO_LABEL = ("optimizer",)  # `lion` says that it is an optimizer; `he` does not say that it is an init
 _ABSENT = object()
 
@@ -30,7 +30,7 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Names:
-    """How the arms of a comparison are called, and the change from one to the other; empty if unknown."""
+    """What the arms of a comparison are called, and the change from one to the other; empty if unknown."""
 
     baseline_name: str = ""
     candidate_name: str = ""
@@ -48,7 +48,7 @@ class _Change:
 
     @property
     def phrase(self) -> str:
-        """Such as `init he instead of glorot`."""
+        """The change in words, such as `init he instead of glorot`."""
         return f"{self.worded(self.after, '.'.join(self.place))} instead of {self.before}"
 
     def worded(self, value: str, label: str) -> str:
@@ -59,7 +59,7 @@ class _Change:
 
 
 def name_arms(baseline: Arm, candidate: Arm) -> Names:
-    """Names for two recipes; those they have themselves, if these differ and so do many values."""
+    """Names for two recipes; their own names, if these differ and so do many values."""
     first, second = baseline.recipe, candidate.recipe
     written = baseline.document.values, candidate.document.values
     changes = _changes(first.canonical(), second.canonical(), *written)
@@ -69,7 +69,7 @@ def name_arms(baseline: Arm, candidate: Arm) -> Names:
 
 
 def name_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Names:
-    """Names for two arms that are told apart by plain values, all of which somebody wrote."""
+    """Names for two arms that differ in plain values, all of them written explicitly."""
     return _names(_changes(before, after, before, after))
 
 
@@ -82,7 +82,7 @@ def _changes(
     wrote_before: Mapping[str, Any],
     wrote_after: Mapping[str, Any],
 ) -> list[_Change]:
-    """The changes that somebody wrote; all of them, if nobody wrote any."""
+    """The changes that were written explicitly; all changes if none were."""
     places = dict.fromkeys(_place(row["path"], before, after) for row in differences(before, after))
     told = [
         place
@@ -94,7 +94,7 @@ def _changes(
 
 
 def _place(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Place:
-    """Where to tell a difference: the outermost ingredient that was replaced, or else the value itself."""
+    """Where to report a difference: the outermost ingredient that was replaced, or else the value itself."""
     parts = tuple(path.split("."))
     for length in range(1, len(parts)):
         first, second = _at(before, parts[:length]), _at(after, parts[:length])
@@ -123,7 +123,7 @@ def _change(place: Place, before: Any, after: Any, keys: set[str]) -> _Change:
 
 
 def _worded(value: Any, other: Any, keys: set[str]) -> str:
-    """A value in a few words; of an ingredient its name, and what sets it apart from the other arm's."""
+    """A value in a few words; for an ingredient, its name and how it differs from the other arm's."""
     if value is _ABSENT or value is None or value == []:
         return NONE
     if isinstance(value, Mapping):
@@ -159,13 +159,13 @@ def _names(changes: Sequence[_Change]) -> Names:
         return Names()
     sides = [[each.before for each in changes], [each.after for each in changes]]
     baseline, candidate = (_name(changes, values) for values in sides)
-    if baseline == candidate:  # what tells them apart was cut off
+    if baseline == candidate:  # what distinguishes them was cut off
         baseline, candidate = f"{baseline} (baseline)", f"{candidate} (candidate)"
     return Names(baseline, candidate, _phrase(changes))
 
 
 def _phrase(changes: Sequence[_Change]) -> str:
-    """As many of the changes as fit, and how many there are besides."""
+    """As many of the changes as fit, and how many more there are."""
     for number in range(min(MOST_CHANGES, len(changes)), 0, -1):
         words, left = [each.phrase for each in changes[:number]], len(changes) - number
         if left:
@@ -177,7 +177,7 @@ def _phrase(changes: Sequence[_Change]) -> str:
 
 
 def _name(changes: Sequence[_Change], values: Sequence[str]) -> str:
-    """An arm by its own side of the changes."""
+    """The name of an arm, from its side of the changes."""
     last = [each.place[-1] for each in changes]
     labels = [
         name if last.count(name) == 1 else ".".join(each.place)

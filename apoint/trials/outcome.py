@@ -1,4 +1,4 @@
-"""What a replica gave to a comparison: its one number, how it ended, and where its record is."""
+"""What a replica contributes to a comparison: its one number, how it ended, and where its record is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apoint.store import Run
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a replica gave: its number, NaN if it diverged, and where its record is."""
+    """The result of a replica: its number, NaN if it diverged, and where its record is."""
 
     value: float
     state: str = "finished"
@@ -24,19 +24,19 @@ class Outcome:
 
 
 def outcome_of(ended: Ended, metric: str, last: int) -> Outcome:
-    """The outcome of a replica that a fleet trained, as it is sealed.
+    """The outcome of a replica that a fleet trained, as sealed.
 
     Args:
         ended: The replica.
-        metric: What its number is, such as `test_accuracy`.
-        last: Of how many evaluations, up to the last step's, the number is the mean.
+        metric: The metric of its number, such as `test_accuracy`.
+        last: The number is the mean of this many evaluations, up to the one at the last step.
     """
     value = Run(ended.folder).result(metric, last) if ended.state == "finished" else math.nan
     return Outcome(value, ended.state, ended.reason, ended.folder.name, ended.seconds, ended.cached)
 
 
 def refuse_failing(first_seed: int, states: Sequence[str], reasons: Sequence[str]) -> None:
-    """Refuse a baseline that mostly fails: nothing can be said of how much its seeds differ."""
+    """Reject a baseline that mostly fails: nothing can be said about how much its seeds differ."""
     failed = [place for place, state in enumerate(states) if state != "finished"]
     if states and 2 * len(failed) >= len(states):
         raise DivergedError(
@@ -47,11 +47,11 @@ def refuse_failing(first_seed: int, states: Sequence[str], reasons: Sequence[str
 
 
 def resolution(metric: str, last: int, num_examples: int) -> float | None:
-    """The step of a replica's number: one example in one evaluation, if the metric is a share of examples.
+    """The step of a replica's number: one example in one evaluation, if the metric is a fraction of examples.
 
     Args:
-        metric: What the number is.
-        last: Of how many evaluations it is the mean.
-        num_examples: On how many examples each was made.
+        metric: The metric of the number.
+        last: The number is the mean of this many evaluations.
+        num_examples: The number of examples in each evaluation.
     """
     return 1 / (last * num_examples) if metric.endswith("accuracy") else None

@@ -1,4 +1,4 @@
-"""The comparison folder: what a comparison leaves, so that it can be read, redrawn and gone on with.
+"""The comparison folder: what a comparison leaves behind, so that it can be read, redrawn and resumed.
 
 declaration.json   the rules, written before the first candidate is trained
 baseline.yaml, candidate.yaml
@@ -6,7 +6,7 @@ fleet.json         how the replicas are trained; a comparison that goes on does 
 result.json        the verdict so far with every look, replaced whole after each look
 report.html        drawn from the above and from the run folders
 
-The JSON files carry a hash of themselves and are refused if they have changed.
+The JSON files carry a hash of themselves and are rejected if they have changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNTUNED = "at the settings as written, neither arm tuned"
 
 @dataclass
 class ArmRecord:
-    """What became of an arm's replicas, in the order of seeds."""
+    """The results of an arm's replicas, in seed order."""
 
     arm: Arm
     runs: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ArmRecord:
     from_cache: int = 0
 
     def failure_reasons(self, seeds: Sequence[int]) -> list[str]:
-        """Why replicas did not finish, a phrase for each."""
+        """Why replicas did not finish, one phrase for each."""
         return [
             f"{self.arm.name}, seed {seed}: {reason or state}"
             for seed, state, reason in zip(seeds, self.states, self.reasons, strict=False)
@@ -65,7 +65,7 @@ class ArmRecord:
 
 
 def write_recipes(folder: Path, arms: Sequence[Arm]) -> None:
-    """Keep the recipes, whole, beside the declaration."""
+    """Save the complete recipes next to the declaration."""
     for arm in arms:
         write_atomically(folder / f"{arm.name}.yaml", to_yaml(arm.recipe))
 
@@ -81,7 +81,7 @@ def result(
     fleet: str,
     reproduce: str,
 ) -> dict[str, Any]:
-    """What `result.json` says."""
+    """The contents of `result.json`."""
     baseline, candidate = (record.arm.recipe.canonical() for record in arms)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -111,18 +111,18 @@ def write_result(folder: Path, values: dict[str, Any]) -> None:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """The result kept in a folder, or None."""
+    """The result saved in a folder, or None."""
     path = folder / RESULT
     return read_sealed(path) if exists(path) else None
 
 
 def write_fleet(folder: Path, way: ExecutionPlan, sentence: str) -> None:
-    """Keep how the replicas are trained."""
+    """Save how the replicas are trained."""
     write_sealed(folder / FLEET, {"schema_version": SCHEMA_VERSION, **asdict(way), "sentence": sentence})
 
 
 def read_fleet(folder: Path) -> tuple[ExecutionPlan, str] | None:
-    """How the replicas were trained so far; None if nothing was."""
+    """How the replicas were trained so far; None if none were."""
     path = folder / FLEET
     if not exists(path):
         return None

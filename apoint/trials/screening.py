@@ -1,10 +1,10 @@
-"""A screen: many changes on the same few seeds as the base, halved again and again until one is left.
+"""A screen: many changes on the same few seeds as the base, halved repeatedly until one is left.
 
-It only chooses. What it shows of a change is not evidence: the best of many is partly lucky. So nothing here
-has an error rate, and the screen never looks at the examples that the confirmation is measured on, if it can
-have others.
+It only chooses. What it shows about a change is not evidence: the best of many is partly lucky. So nothing
+here has an error rate, and the screen never looks at the examples that the confirmation is measured on, if
+others are available.
 
-What trains is handed in as a function, so that a screen can also be run on numbers that were never trained.
+Training is passed in as a function, so that a screen can also be run on numbers that were never trained.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _silent(_: Any) -> None:
 
 @dataclass
 class Lane:
-    """A recipe in the screen and what its replicas gave, in the order of seeds."""
+    """A recipe in the screen and the outcomes of its replicas, in seed order."""
 
     name: str
     outcomes: list[Outcome] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Screen:
 
     Attributes:
         names: The changes.
-        rungs: The steps: how many pairs each change has, and how many changes go on.
+        rungs: The steps: how many pairs each change has, and how many changes continue.
         train: Trains (name, seed) pairs, the base under the name `baseline`.
-        first_seed: Seeds are this one and those that follow.
+        first_seed: The seeds are this one and those that follow.
         higher_is_better: The direction of the numbers.
-        cap: What a failed replica counts as; None if that is not known.
-        must_train: Whether a base that mostly fails is refused.
+        cap: What a failed replica counts as; None if unknown.
+        must_train: Whether a base that mostly fails is rejected.
         say: Called with sentences for the user.
         keep: Called after every step.
         has_time: Asked before each step but the first, with the number of replicas it needs.
@@ -89,7 +89,7 @@ class Screen:
         self.lanes = {name: Lane(name) for name in self.names}
 
     def run(self) -> None:
-        """Train and halve until one change is left, or time is over."""
+        """Train and halve until one change is left, or time runs out."""
         for place, (pairs, kept) in enumerate(self.rungs):
             missing = self._missing(pairs)
             if place and not self.has_time(len(missing)):
@@ -123,7 +123,7 @@ class Screen:
         self.say(f"screen, {pairs} pairs: {', '.join(going_on)} {'goes' if kept == 1 else 'go'} on")
 
     def ranking(self) -> list[str]:
-        """All changes, the best first: those that got further stand before the others."""
+        """All changes, best first: those that got further come before the others."""
         place = {name: number for number, name in enumerate(self.names)}  # ties go to the more promising
         return sorted(
             self.names,
@@ -152,7 +152,7 @@ class Screen:
         return float(found.std(ddof=1)) / math.sqrt(len(found)) if len(found) else math.nan
 
     def to_dict(self, name: str) -> dict[str, Any]:
-        """What the screen knows of a change, as plain values for JSON."""
+        """The screen's results for a change, as plain values for JSON."""
         lane = self.lanes[name]
         known = len(lane.outcomes) > 0
         return {

@@ -1,4 +1,4 @@
-"""What a search for a better recipe declares before its first replica, and where that is kept."""
+"""What a search for a better recipe declares before its first replica, and where that is saved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Declared:
         values: Its values.
         metric: The number compared on fresh seeds.
         screen_metric: The number the screen chooses by.
-        screen_changes: What the screen changes in every recipe, to have examples of its own to choose by.
+        screen_changes: What the screen changes in every recipe, to have separate examples to choose by.
         screen_note: What that means, in words.
         higher_is_better: The direction of both metrics.
         budget: How long each replica trains.
@@ -39,16 +39,16 @@ class Declared:
         margin_rule: Where it comes from.
         alpha: The error rate of the comparisons on fresh seeds, over all of them.
         first_pairs: The pairs of each change in the first step of the screen.
-        looks: The numbers of pairs at which a comparison on fresh seeds is looked at.
-        forecast: The chance to find one change that helps, by how many standard deviations it helps.
-        first_seed: Where the screen's seeds begin; the fresh ones lie beyond.
+        looks: The numbers of pairs at which to look in a comparison on fresh seeds.
+        forecast: The chance of finding one change that helps, by how many standard deviations it helps.
+        first_seed: Where the screen's seeds begin; the fresh ones are beyond.
         vary: What a seed changes.
         cap: What a failed replica counts as, and the rule it comes from.
         screen_cap: What a failed replica counts as in the screen.
         candidates: What is tried, in order.
         not_tried: What is not, and why.
         exploratory: Why this is not confirmatory; empty if it is.
-        last: Of how many of its last evaluations a replica's number is the mean.
+        last: A replica's number is the mean of this many of its last evaluations.
         created: When this was declared.
     """
 
@@ -98,13 +98,13 @@ class Declared:
 
 
 def read_declared(folder: Path) -> Declared | None:
-    """The declaration kept in a folder; None if there is none."""
+    """The declaration saved in a folder; None if there is none."""
     path = folder / DECLARATION
     if not path.exists():
         return None
     try:
         values = read_sealed(path)
-        values.setdefault("last", 1)  # as it was before there was a choice
+        values.setdefault("last", 1)  # the value before there was a choice
         known: dict[str, Any] = {each.name: values[each.name] for each in fields(Declared)}
     except (ValueError, KeyError, TypeError):
         raise StorageError(

@@ -1,12 +1,12 @@
 """How a search spends its time: how many changes it screens, on how many seeds, and how long a check may be.
 
-The screen halves: all changes on a few seeds, the better half on twice as many, and so on until one is left.
-The rest is kept for one comparison of that change with the base on fresh seeds, which has the whole error
-rate to itself. Of all plans that fit, the one is taken that is most likely to find a change that helps. When
-there is little time, that means fewer changes and more seeds for each.
+The screen is successive halving: all changes on a few seeds, the better half on twice as many, and so on
+until one is left. The rest is kept for one comparison of that change with the base on fresh seeds, which has
+the whole error rate to itself. Of all plans that fit, the search takes the one most likely to find a change
+that helps. When there is little time, that means fewer changes and more seeds for each.
 
 The chances are simulated for Gaussian noise and one change that helps. The changes share the base's seeds, so
-that half of the variance of a paired difference is common to all of them and plays no part in the choice.
+half of the variance of a paired difference is common to all of them and plays no part in the choice.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from apoint.verdict import DEFAULT_LOOKS
 from apoint.verdict.estimate import chance_of_better
 
 FIRST_PAIRS = (3, 4, 5, 6, 8, 10, 12)
-MOST_PAIRS = 24  # of a change in the screen
+MOST_PAIRS = 24  # per change in the screen
 LAST_LOOKS = (6, 8, 12, 16, 24, 32)
-EFFECTS = (0.5, 1.0, 2.0)  # what a plan is judged by, in standard deviations of the paired differences
-GOOD_ENOUGH = 0.98  # of the best chance: a cheaper plan with that much is preferred
+EFFECTS = (0.5, 1.0, 2.0)  # for judging a plan, in standard deviations of the paired differences
+GOOD_ENOUGH = 0.98  # of the best chance: a cheaper plan that reaches this share is preferred
 SEARCHES = 2_000
 
 
 class Rung(NamedTuple):
-    """A step of the screen: each change has so many pairs, and so many changes go on."""
+    """A step of the screen: how many pairs each change has, and how many changes continue."""
 
     pairs: int
     kept: int
@@ -56,7 +56,7 @@ class Plan:
     Attributes:
         num_candidates: How many changes are screened.
         first_pairs: The pairs of each change in the first step of the screen.
-        looks: The numbers of pairs at which a comparison on fresh seeds is looked at.
+        looks: The numbers of pairs at which to look in a comparison on fresh seeds.
     """
 
     num_candidates: int
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def screen_replicas(self) -> int:
-        """The replicas of the whole screen, the base's among them."""
+        """The replicas of the whole screen, including the base's."""
         total, before, left = 0, 0, self.num_candidates
         for pairs, kept in self.rungs:
             total += (left + 1) * (pairs - before)
@@ -88,7 +88,7 @@ class Plan:
         return self.screen_replicas + self.check_replicas
 
     def chance(self, effect: float, alpha: float = 0.05) -> float:
-        """The chance to find and confirm the one change that helps.
+        """The chance of finding and confirming the one change that helps.
 
         Args:
             effect: How much it helps, in standard deviations of the paired differences.
@@ -121,7 +121,7 @@ def chosen_share(num_candidates: int, first_pairs: int, effect: float) -> float:
 
 
 def choose_plan(num_candidates: int, num_replicas: float) -> Plan:
-    """The plan with the best chance for so many replicas, or a cheaper one that is nearly as good.
+    """The plan with the best chance for this many replicas, or a cheaper one that is nearly as good.
 
     A plan that leaves changes out cannot find those.
 

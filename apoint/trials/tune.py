@@ -1,9 +1,9 @@
-"""Equal tuning: each arm gets the same search over its settings, on seeds of its own, before the comparison.
+"""Equal tuning: each arm gets the same search over its settings, on separate seeds, before the comparison.
 
-Tuning an optimizer is worth as much as changing it (I10), so that a comparison of one tuned arm with one as
-it came says little. Here every arm tries the same number of settings, its own first, spread over the same
-points of the unit cube and trained on the same seeds, which the comparison never uses. The best of each arm
-are then compared; how much tuning gained, and how forgiving the arm is, is reported beside.
+Tuning an optimizer is worth as much as changing it (I10), so a comparison of one tuned arm with one untuned
+arm says little. Here every arm tries the same number of settings, its own first, spread over the same points
+of the unit cube and trained on the same seeds, which the comparison never uses. The best of each arm are then
+compared; how much tuning gained, and how forgiving the arm is, is reported alongside.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _KINDS = {
 }  # fmt: skip
 
 
-# -- what can be turned -------------------------------------------------------------------------------------
+# -- what can be tuned ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SearchDimension:
-    """A number of a recipe that tuning may turn, and how far.
+    """A number in a recipe that tuning may change, and its range.
 
     Attributes:
-        path: Where it stands, such as `optimizer.lr`.
+        path: Where it is, such as `optimizer.lr`.
         default: Its value in the recipe.
         low: The smallest value tried.
         high: The largest value tried.
-        scale: `log`, evenly over orders of magnitude; `linear`; or `complement`, by orders of magnitude of
+        scale: `log`, evenly over orders of magnitude; `linear`; or `complement`, over orders of magnitude of
             the distance to 1.
         whole: Whether it is a whole number.
     """
@@ -75,7 +75,7 @@ class SearchDimension:
     whole: bool = False
 
     def at(self, share: float) -> float | int:
-        """The value at a share between 0, the lower end, and 1, the upper one."""
+        """The value at a fraction of the range, from 0, the lower end, to 1, the upper end."""
         if self.scale == "linear":
             value = self.low + share * (self.high - self.low)
         elif self.scale == "log":
@@ -86,7 +86,7 @@ class SearchDimension:
 
 
 def dial(recipe: Recipe, name: str) -> SearchDimension:
-    """The dial of a setting: `lr` is `optimizer.lr`; others are dotted, such as `clip.limit`.
+    """The search dimension of a setting: `lr` is `optimizer.lr`; others are dotted, such as `clip.limit`.
 
     Args:
         recipe: The recipe whose setting it is.
@@ -137,12 +137,12 @@ def _inside(kind: str, spec: Mapping[str, Any], parts: Sequence[str], path: str)
 
 
 def _bounds(annotation: Any) -> tuple[float, float, bool] | None:
-    """The bounds of a number's type and whether it is whole; None if the type is no number."""
+    """The bounds of a number's type and whether it is a whole number; None if the type is not a number."""
     kinds = _plain_types(annotation)
     if not kinds & {int, float}:
         return None
     whole = float not in kinds
-    inside = 1.0 if whole else 1e-6  # how far from an open end one stays
+    inside = 1.0 if whole else 1e-6  # how far to stay from an open end
     rules = [rule for mark in markers(annotation) for rule in getattr(mark, "metadata", ())]
     lows = [rule.ge for rule in rules if hasattr(rule, "ge")]
     lows += [rule.gt + inside for rule in rules if hasattr(rule, "gt")]
@@ -152,7 +152,7 @@ def _bounds(annotation: Any) -> tuple[float, float, bool] | None:
 
 
 def _plain_types(annotation: Any) -> set[Any]:
-    """The types that an annotation allows, without their marks."""
+    """The types that an annotation allows, without their markers."""
     if get_origin(annotation) is Annotated:
         return _plain_types(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -161,7 +161,7 @@ def _plain_types(annotation: Any) -> set[Any]:
 
 
 def _ranged(path: str, default: float, low: float, high: float, whole: bool) -> SearchDimension:
-    """The dial of a number with these bounds."""
+    """The search dimension of a number with these bounds."""
     if default < 0:
         raise UsageError(f"{path} is {default:g}; only settings that are not negative can be tuned")
     if whole:
@@ -188,16 +188,16 @@ def _ranged(path: str, default: float, low: float, high: float, whole: bool) -> 
 
 @dataclass(frozen=True)
 class Search:
-    """What every arm gets alike.
+    """The search that every arm gets.
 
     Attributes:
         names: The settings that are tuned.
-        num_tries: How many values of them each arm tries, its own included.
+        num_tries: How many values of them each arm tries, including its own.
         seeds: The seeds that each of them is trained on.
         metric: What is compared.
         higher_is_better: Its direction.
-        cap: What a failed replica counts as; None if that is not known, and it then counts as the worst.
-        last: Of how many of its last evaluations a replica's number is the mean.
+        cap: What a failed replica counts as; None if unknown, and it then counts as the worst.
+        last: A replica's number is the mean of this many of its last evaluations.
     """
 
     names: tuple[str, ...]
@@ -220,7 +220,7 @@ class Search:
             )
 
     def goodness(self, value: float) -> float:
-        """A value so that more is better, a failure counted by the cap."""
+        """A value turned so that higher is better, with a failure counted as the cap."""
         sign = 1.0 if self.higher_is_better else -1.0
         if math.isnan(value):
             return sign * self.cap if self.cap is not None else -math.inf
@@ -229,12 +229,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Try:
-    """Settings that an arm was trained with, and what came of it.
+    """Settings that an arm was trained with, and the result.
 
     Attributes:
         changes: Dotted paths and values; empty for the settings as written.
         values: The metric on each tuning seed; NaN where training failed.
-        mean: Their mean, failures counted by the rule.
+        mean: Their mean, with failures counted by the rule.
     """
 
     changes: dict[str, Any]
@@ -253,7 +253,7 @@ class Tuning:
     Attributes:
         arm: The arm as written.
         tries: Every try, the settings as written first.
-        best: The try with the best mean; the earlier of two equals.
+        best: The try with the best mean; the earlier one in a tie.
         search: What was asked.
         from_cache: How many replicas had been trained before.
         core_seconds: What the search cost.
@@ -273,13 +273,13 @@ class Tuning:
 
     @property
     def gain(self) -> float:
-        """How much better the best is than the settings as written; not corrected for being chosen."""
+        """How much better the best is than the settings as written; not corrected for selection."""
         sign = 1.0 if self.search.higher_is_better else -1.0
         return sign * (self.best.mean - self.default.mean)
 
     @property
     def seed_deviation(self) -> float:
-        """How much the metric changes with the seed, at the same settings; NaN if there is one seed."""
+        """How much the metric varies with the seed at the same settings; NaN if there is one seed."""
         sound = [each.values for each in self.tries if all(map(math.isfinite, each.values))]
         if not sound or len(self.search.seeds) < 2:
             return math.nan
@@ -293,7 +293,7 @@ class Tuning:
 
     @property
     def forgiving(self) -> float:
-        """The share of tries that are within one standard deviation over seeds of the best."""
+        """The share of tries within one standard deviation (across seeds) of the best."""
         reach = self.seed_deviation
         near = [abs(each.mean - self.best.mean) <= reach or each is self.best for each in self.tries]
         return sum(near) / len(near)
@@ -332,8 +332,8 @@ class Tuning:
 def settings_to_try(recipe: Recipe, names: Sequence[str], num_tries: int) -> list[dict[str, Any]]:
     """The changes of each try: none, then points that fill the ranges evenly, the same for every arm.
 
-    The points are Halton's sequence moved by a fixed random shift, so that they are the same whatever the
-    arm, the machine and the day.
+    The points are a Halton sequence with a fixed random shift, so they are the same for every arm and on
+    every machine and day.
     """
     import numpy as np
     from scipy.stats import qmc
@@ -383,7 +383,7 @@ def _tuning(arm: Arm, settings: Sequence[dict[str, Any]], outcomes: Any, search:
     return Tuning(arm, tuple(tries), best, search, cached, seconds)
 
 
-# -- a comparison after it ----------------------------------------------------------------------------------
+# -- the comparison after it --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -394,7 +394,7 @@ class TunedComparison(Comparison):
 
     @property
     def label(self) -> str:
-        """Under which conditions the verdict was reached."""
+        """The conditions under which the verdict was reached."""
         return f"after equal tuning of {self.tunings[0].search.num_tries} settings an arm"
 
     def _keep(self, state: str) -> None:
@@ -416,12 +416,12 @@ def tuned_comparison(
     say: Callable[[str], None] | None = None,
     num_seeds: int = NUM_SEEDS,
 ) -> TunedComparison:
-    """Tune both arms of a comparison alike, and give back the comparison of what was found.
+    """Tune both arms of a comparison the same way, and return the comparison of the tuned arms.
 
     Args:
-        comparison: Two arms, with the rules by which they are to be compared.
+        comparison: Two arms, with the rules by which to compare them.
         names: The settings, with commas or as a list: `lr,weight_decay`, or paths such as `clip.limit`.
-        budget: How many settings each arm tries, its own included.
+        budget: How many settings each arm tries, including its own.
         say: Called with sentences for the user; by default the comparison's own.
         num_seeds: How many seeds each try is trained on.
     """
@@ -442,7 +442,7 @@ def tuned_comparison(
 
 
 def _check_tries(comparison: Comparison, search: Search) -> None:
-    """Say what cannot be tuned, or has too few evaluations at some setting, before anything is trained."""
+    """Report what cannot be tuned, or has too few evaluations at some setting, before training anything."""
     for arm in comparison.arms:
         tried = settings_to_try(arm.recipe, search.names, search.num_tries)
         arms = (make_arm(arm.name, arm.document, changes) for changes in tried)
@@ -479,7 +479,7 @@ def tuning_metric(metric: str, data: Data) -> tuple[str, str]:
 
 
 def _refuse_tuning_the_difference(arms: Sequence[Arm], names: Sequence[str]) -> None:
-    """Arms that differ only in what is tuned would end as the same recipe."""
+    """Reject arms that differ only in what is tuned: they would end as the same recipe."""
     baseline, candidate = (arm.recipe for arm in arms)
     paths = {dial(baseline, name).path for name in names}
     differing = {each["path"] for each in differences(baseline.canonical(), candidate.canonical())}
@@ -493,20 +493,20 @@ def _refuse_tuning_the_difference(arms: Sequence[Arm], names: Sequence[str]) -> 
 def _after(
     comparison: Comparison, tunings: tuple[Tuning, ...], say: Callable[[str], None], note: str
 ) -> TunedComparison:
-    """The comparison of the tuned arms, with a folder and a declaration of its own."""
+    """The comparison of the tuned arms, with its own folder and declaration."""
     first, second = (each.tuned_arm() for each in tunings)
     search = tunings[0].search
     arms, plan = (first, second), comparison.declaration
     check_comparable(first, second, plan.metric)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    cached = None if plan.cached_baselines is None else ()  # what was found is of the arm before tuning
+    cached = None if plan.cached_baselines is None else ()  # what was found belongs to the arm before tuning
     wanted = replace(plan, arms=declarations.arm_facts(arms), created=now, cached_baselines=cached)
     root, untuned = comparison.folder.parent.parent, declarations.question(comparison.arms)
     stem = re.sub(rf"-{untuned}.*$", "", comparison.folder.name)
     folder, declaration, exploratory = declarations.place(root, f"{stem}-tuned", arms, wanted)
     request: dict[str, Any] = {"names": list(search.names), "num_tries": search.num_tries}
     if search.last > 1:
-        request["last"] = search.last  # left out where tunings made before it could be asked for are the same
+        request["last"] = search.last  # left out otherwise, to match tunings made before it could be set
     values = {
         "schema_version": SCHEMA_VERSION,
         "question": untuned,
@@ -539,7 +539,7 @@ def _write(folder: Path, values: dict[str, Any]) -> None:
 
 
 def _tuned_before(root: Path, untuned: str, request: dict[str, Any]) -> list[str]:
-    """Sentences on earlier tunings of the same arms by other rules: choosing among them is choosing."""
+    """Sentences on earlier tunings of the same arms by other rules: choosing among them is a choice too."""
     found: dict[str, None] = {}
     for path in sorted((root / "comparisons").glob(f"*/{FILE}")):
         earlier = read_sealed(path)

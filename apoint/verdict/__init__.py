@@ -1,7 +1,7 @@
 """Paired statistics and the verdict on two arms: better, worse, equivalent or undecided.
 
-Pure functions of numbers, no training inside. `decide` is the whole; the intervals that stay valid although
-one looks several times, and what is reported beside them, can be had alone.
+Pure functions of numbers, with no training inside. `decide` does the whole job; the intervals that stay valid
+under repeated looks, and the statistics reported with them, are also available separately.
 """
 
 from apoint.verdict.arms import decide_arms

@@ -1,13 +1,13 @@
-"""Several candidates against one baseline, with the error rate held over all of them together.
+"""Several candidates against one baseline, with the error rate controlled over all of them together.
 
-Holm's procedure over the arms at every look. With K arms of which R are already called better or worse, an
-arm is tested at the error rate α/(K − R) over all looks, planned or at any time; so the chance that any arm
-without effect is ever called is at most α, whatever the arms share. An arm called better or worse carries the
-interval at the rate at which it was called, which excludes 0 exactly then. Equivalence is judged at α/K
-throughout, and every other arm carries the interval at α/K: a rate that others' calls have raised would let
-equivalence be called too easily.
+This is Holm's procedure over the arms at every look. With K arms of which R are already called better or
+worse, an arm is tested at the error rate α/(K − R) over all looks, planned or at any time; so the chance that
+any arm without effect is ever called is at most α, no matter what the arms share. An arm called better or
+worse carries the interval at the rate at which it was called, which excludes 0 exactly in that case.
+Equivalence is judged at α/K throughout, and every other arm carries the interval at α/K: a rate raised by the
+calls of other arms would make equivalence too easy to call.
 
-An arm that is decided stops, and its verdict never changes afterwards.
+A decided arm stops, and its verdict never changes afterwards.
 
 Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
 """
@@ -63,11 +63,11 @@ def decide_arms(
     baseline_name: str = "",
     changes: Mapping[str, str] | None = None,
 ) -> dict[str, Verdict]:
-    """A verdict for each candidate, valid for all of them together.
+    """Return a verdict for each candidate, valid for all of them together.
 
-    An arm may have fewer numbers than the baseline, because it was stopped: they belong to the first seeds.
-    The other arguments are those of `decide`; the usual looks begin the later, the more arms there are. If
-    `baseline_name` or `changes`, what was changed in each arm, are given, verdicts name the arms.
+    An arm that was stopped may have fewer numbers than the baseline: they belong to the first seeds. The
+    other arguments are those of `decide`; the more arms there are, the later the default looks begin. If
+    `baseline_name` or `changes` (what was changed in each arm) is given, the verdicts name the arms.
     """
     if not candidates:
         raise UsageError("there is no arm to compare with the baseline: give at least one candidate")
@@ -109,7 +109,7 @@ def _arm(
 
 
 def _look(arms: list[_Arm], active: list[_Arm], n: int, declared: Declaration) -> None:
-    """One look of the step-down procedure: each call eases the next one's error rate."""
+    """One look of the step-down procedure: each call relaxes the error rate of the next."""
     _look_at_all(arms, active, n, declared)
     while waiting := [arm for arm in active if arm.outcome == "undecided"]:
         rate = declared.alpha / (len(arms) - sum(arm.called for arm in arms))
@@ -129,7 +129,7 @@ def _look_at_all(arms: list[_Arm], active: list[_Arm], n: int, declared: Declara
 
 
 def _differing(waiting: list[_Arm], n: int, declared: Declaration, rate: float) -> list[tuple[_Arm, Look]]:
-    """The arms that differ at this error rate, and not just by less than what matters."""
+    """The arms that differ at this error rate, without those that differ by less than what matters."""
     rule = declared.rule(rate)
     looks = [(arm, judge(arm.pairs.first(n), declared, rule)) for arm in waiting]
     return [(arm, look) for arm, look in looks if look.outcome in ("better", "worse")]

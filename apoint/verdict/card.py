@@ -1,4 +1,4 @@
-"""A verdict in words: one sentence, and a card of plain text for the terminal."""
+"""A verdict in words: one sentence, and a plain-text card for the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MOST_REASONS = 4
 HERE = "over seeds, on these test examples"
 SCOPE = f"{HERE}: new examples or other data are another question"
 POINTS, UNIT = 100.0, "1 point is 0.01"  # the card and all records are in the metric's own unit
-_ROUNDING = 1e-12  # of the largest score: a difference that is no larger comes from rounding
-NOTICED = 1.2  # a side of the interval so many times as long as the other is worth a line
+_ROUNDING = 1e-12  # relative to the largest score: a difference no larger than this is rounding
+NOTICED = 1.2  # a side of the interval this many times as long as the other is worth a line
 NOTICED_TAIL = 0.2  # so is a masked skewness that makes both sides about 1.2 times as long
 
 
@@ -35,13 +35,13 @@ def plural(number: int, noun: str) -> str:
 
 
 class Digits:
-    """Writes numbers with as many digits as an interval's width deserves, or more if an end is near 0.
+    """Writes numbers with as many digits as an interval's width justifies, or more if an end is near 0.
 
     Args:
         interval: What the numbers are compared with.
-        effect: The number in it; it gives the digits where there is no interval.
-        zero: What is no larger than this comes from rounding, and is written as 0.
-        scale: What numbers are multiplied by before they are written, such as 100 for points.
+        effect: The number inside it; it sets the digits if there is no interval.
+        zero: Values no larger than this come from rounding and are written as 0.
+        scale: The factor that numbers are multiplied by before they are written, such as 100 for points.
     """
 
     def __init__(self, interval: Interval, effect: float, zero: float = 0.0, scale: float = 1.0) -> None:
@@ -60,7 +60,7 @@ class Digits:
         return cls(verdict.interval, verdict.effect, _ROUNDING * max(scores, default=0.0), scale)
 
     def __call__(self, value: float) -> str:
-        """The number, without a minus before a zero."""
+        """The number as text, without a minus sign before a zero."""
         if not math.isfinite(value):
             return "unknown"
         value = 0.0 if abs(value) <= self._zero else self._scale * value
@@ -80,7 +80,7 @@ class Digits:
 
 
 def size(value: float) -> str:
-    """A number alone, with three digits that count."""
+    """A number on its own, with three significant digits."""
     return f"{value:.3g}" if math.isfinite(value) else "unknown"
 
 
@@ -98,12 +98,12 @@ def metric_words(metric: str, last: int) -> str:
 
 
 def as_subject(metric: str, last: int) -> str:
-    """The same as the subject of a sentence, with the comma that closes it."""
+    """The same as the subject of a sentence, with its closing comma."""
     return metric if last == 1 else f"{metric_words(metric, last)},"
 
 
 def sentence(verdict: Verdict) -> str:
-    """The verdict in one sentence: what was changed, and where the metric went in its own direction."""
+    """The verdict in one sentence: what was changed, and how the metric moved in its own direction."""
     metric = as_subject(verdict.metric or "the score", verdict.last)
     pairs = plural(verdict.pairs, "pair")
     begun = f"{verdict.outcome}: " + (f"with {verdict.change}, " if verdict.change else "")
@@ -125,7 +125,7 @@ def sentence(verdict: Verdict) -> str:
 
 
 def in_points(verdict: Verdict) -> bool:
-    """Whether differences are told in points: those of an accuracy that is a share, not a percentage."""
+    """Whether differences are reported in points: those of an accuracy in fractions, not percentages."""
     scores = (*verdict.baseline, *verdict.candidate)
     return verdict.metric.endswith("accuracy") and all(0 <= score <= 1 for score in scores)
 
@@ -143,7 +143,7 @@ def _amount(verdict: Verdict, value: float) -> str:
 
 
 def _moved(verdict: Verdict) -> str:
-    """Where the metric went, and how far."""
+    """Which way the metric moved, and how far."""
     shown = _sentence_digits(verdict)(abs(verdict.effect))
     if shown == "unknown" or not float(shown):
         return "the same on average"
@@ -153,7 +153,7 @@ def _moved(verdict: Verdict) -> str:
 
 
 def _range(verdict: Verdict) -> str:
-    """The interval as one would say it: sizes if it lies on one side of 0, else from worse to better."""
+    """The interval in words: sizes if it is on one side of 0, otherwise from worse to better."""
     (lower, upper), show = verdict.interval, _sentence_digits(verdict)
     if lower > 0:
         inner = f"{show(lower)} to {show(upper)}"
@@ -179,7 +179,7 @@ def _percent(verdict: Verdict) -> str:
 
 
 class Scoped(Protocol):
-    """What the scope of a verdict is told from."""
+    """The parts of a verdict that its scope is derived from."""
 
     @property
     def outcome(self) -> str: ...
@@ -196,7 +196,7 @@ class Scoped(Protocol):
 
 
 def scope(verdict: Scoped, both: str) -> str:
-    """For which seeds and examples a verdict holds.
+    """The seeds and examples for which a verdict holds.
 
     Args:
         verdict: The verdict.
@@ -282,7 +282,7 @@ def _further_baseline(verdict: Verdict, show: Digits) -> str:
 
 
 def _looks(verdict: Verdict, show: Digits) -> list[tuple[str, str]]:
-    """A line for every planned look; of looks at will the last four."""
+    """One line per planned look; for looks at any time, the last four."""
     shown = verdict.looks[-4:] if verdict.anytime else verdict.looks
     lines = [f"{look.pairs} pairs: {show.span(look.interval)}, {look.outcome}" for look in shown]
     if len(shown) < len(verdict.looks):
@@ -297,7 +297,7 @@ def _standardised(value: float) -> str:
 
 
 def _adjusted(verdict: Verdict, show: Digits) -> str:
-    """The effect less the bias of stopping early; nothing if one could not stop early."""
+    """The effect less the bias of stopping early; empty if stopping early was not possible."""
     no_bias = len(verdict.planned_looks) < 2 or math.isnan(verdict.adjusted_effect)
     if verdict.outcome == "undecided" or no_bias:
         return ""
@@ -315,11 +315,11 @@ def _equivalence(verdict: Verdict, show: Digits) -> str:
 
 
 def margin_remark(verdict: Judged, word: Callable[[float], str]) -> str:
-    """How well a margin is known that follows from the baseline, and what another one would say.
+    """How well a margin that follows from the baseline is known, and the verdict another would give.
 
     Args:
         verdict: The verdict.
-        word: A margin in words.
+        word: Puts a margin into words.
     """
     if verdict.margin_interval is None:
         return ""
@@ -332,7 +332,7 @@ def margin_remark(verdict: Judged, word: Callable[[float], str]) -> str:
 
 
 def _skewness(verdict: Verdict) -> str:
-    """What tails make longer, if it is noticeable: one side of the interval, or both."""
+    """What tails lengthen, if noticeable: one side of the interval, or both."""
     if not math.isfinite(verdict.interval[0]):
         return ""
     down, up = verdict.effect - verdict.interval[0], verdict.interval[1] - verdict.effect
@@ -386,7 +386,7 @@ def _failures(verdict: Verdict) -> str:
 
 
 def _reasons(verdict: Verdict) -> list[tuple[str, str]]:
-    """Why replicas have no number: the first few, each up to its advice, which the record has whole."""
+    """Why replicas have no number: the first few, each cut before its advice; the record has all of it."""
     shown = [reason.partition(";")[0] for reason in verdict.failure_reasons[:MOST_REASONS]]
     more = len(verdict.failure_reasons) - len(shown)
     lines = [*shown, *([f"and {more} more"] if more else [])]

@@ -1,4 +1,4 @@
-"""What is reported beside the interval: failures, and sizes of the effect."""
+"""What is reported alongside the interval: failures and effect sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apoint.verdict.types import Numbers
 
 
 def mcnemar_p(only_baseline: int, only_candidate: int) -> float:
-    """The exact two-sided p-value of McNemar's test on the pairs in which one arm alone failed."""
+    """The exact two-sided p-value of McNemar's test on the pairs in which only one arm failed."""
     from scipy.special import bdtr
 
     if only_baseline < 0 or only_candidate < 0:
@@ -27,10 +27,10 @@ def mcnemar_p(only_baseline: int, only_candidate: int) -> float:
 def probability_of_improvement(
     differences: Numbers, alpha: float = 0.05
 ) -> tuple[float, tuple[float, float]]:
-    """The share of pairs that improved, ties counted half, with Clopper and Pearson's interval.
+    """The share of pairs that improved, with ties counted as half, and its Clopper-Pearson interval.
 
-    The interval counts ties on both sides: its lower end from the clear improvements alone, its upper end
-    from everything that did not get worse.
+    The interval counts ties both ways: its lower end uses the clear improvements alone, its upper end
+    all pairs that did not get worse.
     """
     from scipy.special import betaincinv
 
@@ -43,7 +43,7 @@ def probability_of_improvement(
 
 
 def standardised_effect(differences: Numbers) -> float:
-    """Mean over standard deviation of the paired differences; infinite for a constant difference."""
+    """Mean divided by standard deviation of the paired differences; infinite for a constant difference."""
     values = np.asarray(differences, dtype=float)
     mean, deviation = float(values.mean()), float(values.std(ddof=1))
     if deviation == 0:
@@ -52,7 +52,7 @@ def standardised_effect(differences: Numbers) -> float:
 
 
 def interquartile_mean(values: Numbers) -> float:
-    """The mean of the middle half, with parts of the values at its edges, so that it has no jumps in n."""
+    """The mean of the middle half; values at its edges count in part, so that it does not jump with n."""
     ordered = np.sort(np.asarray(values, dtype=float))
     n = len(ordered)
     weights = np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n)
@@ -60,7 +60,7 @@ def interquartile_mean(values: Numbers) -> float:
 
 
 def pair_correlation(baseline: Numbers, candidate: Numbers) -> float:
-    """The correlation of the two arms over seeds: what pairing gained; NaN if an arm does not vary."""
+    """The correlation of the two arms across seeds: what pairing gained; NaN if an arm does not vary."""
     first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
     if len(first) < 2 or first.std() == 0 or second.std() == 0:
         return math.nan

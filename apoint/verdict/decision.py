@@ -1,7 +1,7 @@
-"""From paired numbers to a verdict: look by look, stopping at the first that decides.
+"""From paired numbers to a verdict: look by look, stopping at the first look that decides.
 
-A pure function of the numbers and of what was declared beforehand. A verdict reached at a look does not
-change when more pairs are given, because each look sees the pairs up to it and nothing else.
+A pure function of the numbers and of what was declared in advance. A verdict reached at a look does not
+change when more pairs are given, because each look sees only the pairs up to it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TEST_NOISE = ("beside", "include")
 class Declaration:
     """What is fixed before the first pair is made."""
 
-    margin: float | None  # None: half the baseline's standard deviation, by the pairs of each look
-    plan: tuple[int, ...]  # empty: one looks whenever one likes
+    margin: float | None  # None: half the baseline's standard deviation, from the pairs of each look
+    plan: tuple[int, ...]  # empty: looks may happen at any time
     alpha: float
     higher_is_better: bool
     metric: str = ""
@@ -55,16 +55,16 @@ class Declaration:
 
     @property
     def anytime(self) -> bool:
-        """Whether one looks whenever one likes."""
+        """Whether looks may happen at any time."""
         return not self.plan
 
     def look_points(self, pairs: int) -> tuple[int, ...]:
-        """The numbers of pairs at which one looks, if so many are made."""
+        """The numbers of pairs at which to look, given this many pairs."""
         points = self.plan or range(first_look(self.arms), pairs + 1)
         return tuple(n for n in points if n <= pairs)
 
     def rule(self, alpha: float) -> Rule:
-        """How an interval with error rate `alpha` over all looks is made at one of them."""
+        """The rule that makes the interval at one look, with error rate `alpha` over all looks."""
         return AnytimeRule(alpha) if self.anytime else PlannedRule(levels(self.plan, alpha))
 
     def margin_for(self, pairs: Pairs) -> float:
@@ -96,7 +96,7 @@ def declare(
 
 
 def default_margin(pairs: Pairs) -> tuple[float, str]:
-    """Half the baseline's standard deviation; and why it is something else, if the baseline does not vary."""
+    """Half the baseline's standard deviation; if the baseline does not vary, another margin and why."""
     spread = float(pairs.every_baseline().std(ddof=1))
     if spread > 0 or math.isnan(spread):
         return spread / 2, ""
@@ -110,7 +110,7 @@ def default_margin(pairs: Pairs) -> tuple[float, str]:
 
 
 def margin_interval(pairs: Pairs) -> Interval | None:
-    """Where half the baseline's true standard deviation lies with 90 % confidence, for Gaussian scores."""
+    """The 90 % confidence interval for half the baseline's true standard deviation, for Gaussian scores."""
     from scipy.special import chdtri
 
     scores = pairs.every_baseline()
@@ -142,37 +142,37 @@ def decide(
     candidate_name: str = "",
     change: str = "",
 ) -> Verdict:
-    """Whether the candidate is better than the baseline, worse, equivalent, or whether that is undecided.
+    """Decide whether the candidate is better than the baseline, worse or equivalent, or leave it undecided.
 
-    At each planned look an interval for the mean paired difference is made that misses the truth with
-    probability `alpha` over all looks together. If it lies above 0, the candidate is better; below, worse.
-    If two one-sided bounds of the same error rate lie inside ±`margin`, the arms are equivalent. Else the
-    next look is made.
+    Each planned look computes an interval for the mean paired difference. Over all looks together, this
+    interval misses the truth with probability `alpha`. If it is above 0, the candidate is better; if below,
+    worse. If two one-sided bounds with the same error rate are inside ±`margin`, the arms are equivalent.
+    Otherwise the next look follows.
 
     Args:
-        baseline: One number for each seed; NaN or infinite where the replica failed.
-        candidate: The same seeds' numbers with the change.
-        margin: The smallest difference that matters; None: half the baseline's standard deviation, taken at
-            each look from the pairs up to it.
-        looks: The planned numbers of pairs; a single one is a fixed sample.
+        baseline: One number per seed; NaN or infinite where the replica failed.
+        candidate: The numbers of the same seeds with the change.
+        margin: The smallest difference that matters; None: half the baseline's standard deviation,
+            computed at each look from the pairs up to it.
+        looks: The planned numbers of pairs; a single one means a fixed sample size.
         alpha: The rate of false calls over all looks.
         higher_is_better: The direction of the metric.
-        anytime: Look after every pair, with a wider interval that allows it; `looks` is not used then.
-        metric: The name of the number, for the sentence.
+        anytime: Look after every pair, with a wider interval that allows it; `looks` is then not used.
+        metric: The name of the metric, for the sentence.
         seeds: The seeds of the pairs.
-        cap: What a failed replica counts as, and the worst that any replica can count as; by default the
+        cap: What a failed replica counts as, and the worst value any replica can count as; by default the
             worst finite number of either arm up to the look.
         resolution: The smallest step of the metric, such as 1/10000 for an accuracy on 10,000 examples; by
-            default found from the numbers.
-        exploratory: Sentences that say why this does not confirm anything, such as a changed margin.
+            default inferred from the numbers.
+        exploratory: Sentences that say why this is not confirmatory, such as a changed margin.
         examples: What the pairs share through their test examples; see `apoint.verdict.example_noise`.
-        test_noise: With `beside`, seeds decide, and what `examples` add is reported beside it. With
+        test_noise: With `beside`, seeds decide, and what `examples` add is reported separately. With
             `include`, the interval over seeds and examples decides at every look.
-        further_baseline: Numbers of further replicas of the baseline, chosen before the first look; by seed
-            if some of these seeds may become pairs. A look uses those that are not among its pairs.
+        further_baseline: Numbers of further replicas of the baseline, chosen before the first look; keyed by
+            seed if some of these seeds may become pairs. A look uses those that are not among its pairs.
         baseline_name: What to call the baseline, such as `adamw`.
         candidate_name: What to call the candidate, such as `lion`.
-        change: What was changed, for the sentence; `lion instead of adamw` follows from the names.
+        change: What was changed, for the sentence; by default built from the names: `lion instead of adamw`.
     """
     declared = declare(margin, looks, alpha, higher_is_better, anytime, metric, exploratory)
     declared = replace(declared, includes_examples=check_test_noise(test_noise) == "include")
@@ -195,7 +195,7 @@ def decide(
 
 
 def check_test_noise(test_noise: str) -> str:
-    """`beside` or `include`, or a `UsageError`."""
+    """Return `beside` or `include`; raise a `UsageError` for anything else."""
     if test_noise not in TEST_NOISE:
         raise UsageError(f"test_noise must be {' or '.join(map(repr, TEST_NOISE))}, got {test_noise!r}")
     return test_noise
@@ -214,7 +214,7 @@ def _check_examples(examples: ExampleNoise | None, pairs: int, declared: Declara
 
 
 def check_seeds(seeds: Sequence[int], pairs: int) -> None:
-    """One seed for each pair and none twice, or a `UsageError`."""
+    """Check for one seed per pair and no duplicates, or raise a `UsageError`."""
     if len(seeds) not in (0, pairs):
         raise UsageError(f"there are {len(seeds)} seeds for {pairs} pairs: give one for each pair, or none")
     if len(set(seeds)) != len(seeds):
@@ -223,9 +223,9 @@ def check_seeds(seeds: Sequence[int], pairs: int) -> None:
 
 
 def judge(pairs: Pairs, declared: Declaration, rule: Rule, examples: ExampleNoise | None = None) -> Look:
-    """The look at these pairs, the first of a comparison."""
+    """The look at these pairs, which are the first of a comparison."""
     c = critical_value(rule, len(pairs))
-    if math.isnan(pairs.cap_value()):  # one arm has only failed so far: its size is anybody's guess
+    if math.isnan(pairs.cap_value()):  # one arm has only failed so far: the size of the effect is unknown
         return _open_look(pairs, math.nan, declared, c)
     both = with_examples(pairs, examples)
     if declared.includes_examples and both is None:
@@ -240,14 +240,14 @@ def judge(pairs: Pairs, declared: Declaration, rule: Rule, examples: ExampleNois
 
 
 def with_examples(pairs: Pairs, examples: ExampleNoise | None) -> Moments | None:
-    """The moments of these pairs with the error from the choice of examples; None if it is not known."""
+    """The moments of these pairs with the error from the choice of examples; None if it is unknown."""
     error = math.nan if examples is None else examples.error(len(pairs))
     # From the pairs alone: what examples add was measured without further replicas of the baseline.
     return None if math.isnan(error) else replace(pairs.paired_moments(), example_error=error)
 
 
 def _said(moments: Moments, rule: Rule, margin: float) -> tuple[Interval, Interval, Outcome]:
-    """The interval, the one between one-sided bounds, and what they say."""
+    """The interval, the interval between one-sided bounds, and the outcome they give."""
     interval, narrow = (
         moments.interval(critical_value(rule, moments.pairs, one_sided)) for one_sided in (False, True)
     )
@@ -255,7 +255,7 @@ def _said(moments: Moments, rule: Rule, margin: float) -> tuple[Interval, Interv
 
 
 def _open_look(pairs: Pairs, effect: float, declared: Declaration, c: float) -> Look:
-    """A look that can say nothing of the error of the effect."""
+    """A look that can say nothing about the error of the effect."""
     everything = (-math.inf, math.inf)
     margin = math.nan if math.isnan(pairs.cap_value()) else declared.margin_for(pairs)
     return Look(len(pairs), effect, everything, c, "undecided", everything, margin)
@@ -272,8 +272,8 @@ def build(
     interval_alpha: float | None = None,
     examples: ExampleNoise | None = None,
 ) -> Verdict:
-    """The verdict of the last look made, with its companions."""
-    # Before the first planned look an effect is known, and nothing about its error.
+    """The verdict of the last look made, with its companion statistics."""
+    # Before the first planned look an effect is known, but nothing about its error.
     last = made[-1] if made else _open_look(pairs, float(pairs.differences().mean()), declared, math.inf)
     used = pairs.first(last.pairs)
     check_failures(used)
@@ -308,7 +308,7 @@ def build(
         robust_mean=interquartile_mean(differences),
         correlation=pair_correlation(baseline, candidate),
         failures=used.failures(),
-        # Later pairs may be of seeds that are counted beside the pairs now: only pairs are counted on.
+        # Seeds that now count as further replicas may become pairs later: rely on pairs only.
         further_pairs=further_pairs(
             replace(moments, deviation=paired.deviation), last, declared.plan, len(pairs), rule
         ),
@@ -331,7 +331,7 @@ def build(
 
 
 def named(verdict: Verdict, baseline_name: str, candidate_name: str, change: str = "") -> Verdict:
-    """The verdict with names for its arms; what was changed follows from two names if it is not given."""
+    """The verdict with names for its arms; a missing `change` follows from the two names."""
     baseline, candidate = cut(baseline_name, LONGEST_NAME), cut(candidate_name, LONGEST_NAME)
     if not change and baseline and candidate:
         change = f"{candidate} instead of {baseline}"
@@ -340,7 +340,7 @@ def named(verdict: Verdict, baseline_name: str, candidate_name: str, change: str
 
 
 def _notes(made: Sequence[Look], pairs: Pairs, declared: Declaration) -> list[str]:
-    """What a reader must know about pairs that were given and not used."""
+    """What a reader must know about pairs that were given but not used."""
     total = len(pairs)
     if not made:
         first = declared.plan[0] if declared.plan else first_look(declared.arms)

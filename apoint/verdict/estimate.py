@@ -1,9 +1,9 @@
-"""The effect without what stopping early adds to it, and the chance to find an effect at all.
+"""The effect without what stopping early adds to it, and the chance of finding an effect at all.
 
-A comparison stops early when the pairs so far look good, so that the effect it shows is too large on average.
-The adjusted effect is the one for which a comparison with the same looks would show, on average, what was
-seen. It is found by simulating Gaussian differences. It has no bias over all comparisons, decided or not;
-among those that were called better, a small true effect is still overstated.
+A comparison stops early when the pairs so far look good, so the effect it shows is too large on average. The
+adjusted effect is the one for which a comparison with the same looks would show, on average, the observed
+effect. It is found by simulating Gaussian differences. It is unbiased over all comparisons, decided or not;
+among those called better, a small true effect is still overstated.
 
 Reference: Whitehead (1986), On the bias of maximum likelihood estimation following a sequential test.
 """
@@ -20,18 +20,18 @@ from apoint.verdict.intervals import PlannedRule
 from apoint.verdict.moments import Moments, corrected
 from apoint.verdict.types import Array
 
-PATHS = 4_000  # and as many with the other sign
+PATHS = 4_000  # plus as many with the opposite sign
 EFFECTS = np.concatenate([np.arange(0, 2, 0.1), np.arange(2, 6.5, 0.5)])  # in standard deviations
 
 
 def adjusted_effect(moments: Moments, pairs: int, plan: tuple[int, ...], alpha: float) -> float:
     """The effect, less its bias if it was found at a planned look.
 
-    NaN where the choice of test examples has a part in when one stops: the bias of that is not simulated.
+    NaN if the choice of test examples plays a part in when to stop: that bias is not simulated.
 
     Args:
-        moments: Of the differences up to the look that decided, or the last one.
-        pairs: How many these are.
+        moments: The moments of the differences up to the look that decided, or the last one.
+        pairs: The number of these differences.
         plan: The planned looks.
         alpha: The error rate of the interval over all looks.
     """
@@ -48,22 +48,22 @@ def adjusted_effect(moments: Moments, pairs: int, plan: tuple[int, ...], alpha: 
 
 @functools.cache
 def shown_effects(plan: tuple[int, ...], alpha: float) -> Array:
-    """What is shown on average for each of `EFFECTS`, in true standard deviations."""
+    """The effect shown on average for each of `EFFECTS`, in true standard deviations."""
     means, errors, skews = _paths(plan)
     criticals = PlannedRule(levels(plan, alpha)).critical(np.array(plan, dtype=float))
     shown = np.array([_shown(means + effect, errors, skews, criticals, plan) for effect in EFFECTS])
-    return np.maximum.accumulate(shown - shown[0])  # 0 is shown as 0, but for the noise of the simulation
+    return np.maximum.accumulate(shown - shown[0])  # 0 is shown as 0, up to the noise of the simulation
 
 
 def _shown(means: Array, errors: Array, skews: Array, criticals: Array, plan: tuple[int, ...]) -> float:
-    """The mean at the look that decides, or at the last, on average."""
+    """The mean at the look that decides, or at the last one, averaged over paths."""
     place = np.abs(touching(means, errors, skews, plan)) >= criticals[:, None]
     place[-1] = True
     return float(np.take_along_axis(means, place.argmax(0)[None], 0).mean())
 
 
 def touching(means: Array, errors: Array, skews: Array, plan: tuple[int, ...]) -> Array:
-    """For each look and path, the critical value at which the interval would just touch 0, with its sign."""
+    """For each look and path, the critical value at which the interval would touch 0, with its sign."""
     rows = zip(means / errors, skews, plan, strict=True)
     return np.stack([corrected(t, skew, n) for t, skew, n in rows])
 

@@ -1,7 +1,7 @@
 """The noise of the test examples: what pairs share because they are measured on the same examples.
 
 Seeds vary the training, and the standard deviation of the paired differences shows by how much. It does not
-show what all pairs have in common: the test examples. The model of crossed effects, for pair s and example i:
+show what all pairs have in common: the test examples. The crossed-effects model, for pair s and example i:
 
     D[s, i] = mean + seed[s] + example[i] + rest[s, i]
 
@@ -13,8 +13,8 @@ one pair, over all s ≠ t:
     added variance      = max(v, 0) · mean of k/(m[s]·m[t])
 
 For one test set of m examples that all pairs share, this is v/m, and the sum is the two-way clustered
-variance of Cameron, Gelbach and Miller without its bias of few seeds. For splits that are drawn again with
-each seed, the seeds' own deviation already holds most of it, and about v/(number of examples) is added.
+variance of Cameron, Gelbach and Miller without its bias with few seeds. For splits that are redrawn with
+each seed, the deviation over seeds already contains most of it, and about v/(number of examples) is added.
 
 Reference: Cameron, Gelbach and Miller (2011), Robust inference with multiway clustering. Owen (2007), The
 pigeonhole bootstrap.
@@ -52,7 +52,7 @@ class ExampleNoise:
 
     @property
     def size(self) -> int:
-        """On how many examples a pair is measured."""
+        """The number of examples a pair is measured on."""
         return int(self.shared.diagonal().max(initial=0))
 
     @property
@@ -61,9 +61,9 @@ class ExampleNoise:
         return self.pool > self.size
 
     def error(self, pairs: int) -> float:
-        """The standard error that the choice of examples gives to the mean of the first so many pairs.
+        """The standard error that the choice of examples gives to the mean of the first `pairs` pairs.
 
-        NaN if fewer than two of them have results of single examples.
+        NaN if fewer than two of them have per-example results.
         """
         sizes = self.shared.diagonal()[:pairs]
         known = np.flatnonzero(sizes)
@@ -75,7 +75,7 @@ class ExampleNoise:
         terms = k - k / m - k / m[:, None] + k * weights
         apart = ~np.eye(len(known), dtype=bool)
         total = float(terms[apart].sum())
-        if total <= 0:  # no two pairs share enough examples: the seeds' own deviation holds all there is
+        if total <= 0:  # no two pairs share enough examples: the deviation over seeds contains all of it
             return 0.0
         variance = max(0.0, float(products[apart].sum()) / total)
         return math.sqrt(variance * float(weights[apart].mean()))
@@ -88,7 +88,7 @@ def example_noise(
 
     Args:
         differences: For each pair, candidate minus baseline on each example; None if a replica failed.
-        rows: For each pair, which examples these are; None stands for the first, second, third and so on.
+        rows: For each pair, which examples these are; None means the first, second, third and so on.
     """
     from scipy.sparse import csr_array
 

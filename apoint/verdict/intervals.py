@@ -1,10 +1,10 @@
-"""Intervals for the mean paired difference that stay valid although one looks several times.
+"""Intervals for the mean paired difference that stay valid under repeated looks.
 
-Two families. *Planned looks*: the numbers of pairs at which one looks are fixed beforehand, and each look has
-the level that `apoint.verdict.calibration` gives it. *Anytime*: one may look whenever one likes; the interval
-is wider for it. Both give a critical value c for each number of pairs; `apoint.verdict.moments` makes the
-interval from it, longer on the side of a tail if the differences are skewed. Each rule has a second critical
-value for one-sided bounds, which equivalence is judged by.
+There are two families. *Planned looks*: the numbers of pairs at which to look are fixed in advance, and each
+look has the level that `apoint.verdict.calibration` gives it. *Anytime*: looks may happen at any time; in
+return the interval is wider. Both give a critical value c for each number of pairs; `apoint.verdict.moments`
+computes the interval from it, longer on the side of a tail if the differences are skewed. Each rule has a
+second critical value for one-sided bounds, by which equivalence is judged.
 
 Reference: Wang and Ramdas (2023), Anytime-valid t-tests and confidence sequences for Gaussian means with
 unknown variance.
@@ -62,10 +62,10 @@ class AnytimeRule:
         return np.array([anytime_multiplier(int(n), saved(self.alpha)) for n in pairs])
 
     def one_sided(self, pairs: Array) -> Array:
-        """c of a one-sided bound: that of the two-sided interval, which is on the safe side.
+        """c of a one-sided bound: that of the two-sided interval, which errs on the safe side.
 
-        Bounds at twice the rate would do for Gaussian differences. For skewed ones they err too often,
-        because one may look so early.
+        Bounds at twice the rate would suffice for Gaussian differences. For skewed ones they err too often,
+        because looks may come so early.
         """
         return self.critical(pairs)
 
@@ -84,7 +84,7 @@ def critical_value(rule: Rule, pairs: int, one_sided: bool = False) -> float:
 
 
 def planned_multiplier(pairs: int, looks: Sequence[int], alpha: float = 0.05) -> float:
-    """c of the two-sided interval at a planned look of so many pairs."""
+    """c of the two-sided interval at a planned look with this many pairs."""
     plan = check_plan(looks, alpha)
     if pairs not in plan:
         raise UsageError(f"{pairs} pairs is not one of the planned looks {plan}")
@@ -94,7 +94,7 @@ def planned_multiplier(pairs: int, looks: Sequence[int], alpha: float = 0.05) ->
 def anytime_multiplier(pairs: int, alpha: float = 0.05, g: float = 1.0) -> float:
     """c of the interval mean ± c·s/√n that is valid at every number of pairs at once.
 
-    The values m that the interval keeps are those whose evidence against them is below 1/α,
+    The interval keeps the values m against which the evidence is below 1/α,
 
         E(m) = √(g/(g+n)) · (1 − S²/((n+g)·Q))^(−n/2),
 

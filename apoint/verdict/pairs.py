@@ -1,4 +1,4 @@
-"""The paired numbers: read, checked, and failed replicas counted as a value instead of left out."""
+"""The paired numbers: read, checked, and with failed replicas counted as a value instead of left out."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ class Further:
     places: Array = field(default_factory=lambda: np.empty(0))
 
     def beyond(self, pairs: int) -> Further:
-        """Those that are not among the first so many pairs."""
+        """Those that are not among the first `pairs` pairs."""
         later = self.places >= pairs
         return Further(self.numbers[later], self.places[later])
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Both arms' numbers in seed order; what is not finite is a failed replica."""
+    """Both arms' numbers in seed order; a non-finite number is a failed replica."""
 
     baseline: Array
     candidate: Array
     higher_is_better: bool = True
     cap: float | None = None
-    resolution: float | None = None  # the smallest step of the metric; None: found from the numbers
+    resolution: float | None = None  # the smallest step of the metric; None: inferred from the numbers
     further: Further = field(default_factory=Further)
 
     def __len__(self) -> int:
         return len(self.baseline)
 
     def first(self, pairs: int) -> Pairs:
-        """The first so many pairs."""
+        """The first `pairs` pairs."""
         return replace(
             self,
             baseline=self.baseline[:pairs],
@@ -67,7 +67,7 @@ class Pairs:
     def cap_value(self) -> float:
         """What a failed replica counts as: the declared cap, or the worst finite number of either arm.
 
-        NaN if it is not declared and an arm has no finite number, because nothing is known then.
+        NaN if no cap is declared and an arm has no finite number, because then nothing is known.
         """
         if self.cap is not None:
             return self.cap
@@ -79,11 +79,11 @@ class Pairs:
         return float(worst(np.concatenate([*arms, further[np.isfinite(further)]])))
 
     def capped(self) -> tuple[Array, Array]:
-        """Both arms with failed replicas, and those worse than a declared cap, at the cap."""
+        """Both arms, with failed replicas and those worse than a declared cap set to the cap."""
         return self._at_cap(self.baseline), self._at_cap(self.candidate)
 
     def capped_further(self) -> Array:
-        """The further replicas of the baseline, counted in the same way."""
+        """The further replicas of the baseline, counted the same way."""
         return self._at_cap(self.further.numbers)
 
     def _at_cap(self, numbers: Array) -> Array:
@@ -96,14 +96,14 @@ class Pairs:
         return capped
 
     def differences(self) -> Array:
-        """The paired differences, positive where the candidate is better; what is only rounding is 0."""
+        """The paired differences, positive where the candidate is better; pure rounding counts as 0."""
         baseline, candidate = self.capped()
         difference = candidate - baseline if self.higher_is_better else baseline - candidate
         rounding = CONSTANT * np.maximum(np.abs(baseline), np.abs(candidate))
         return np.where(np.abs(difference) <= rounding, 0.0, difference)
 
     def spread(self) -> float:
-        """The standard deviation of the baseline over seeds."""
+        """The standard deviation of the baseline across seeds."""
         return float(self.capped()[0].std(ddof=1))
 
     def every_baseline(self) -> Array:
@@ -119,14 +119,14 @@ class Pairs:
         return sharpened(paired, self.differences(), baseline, further, self._step())
 
     def paired_moments(self) -> Moments:
-        """The same of the pairs' differences alone, with what the metric's resolution hides."""
+        """The same for the pairs' differences alone, with what the metric's resolution hides."""
         differences, step = self.differences(), self._step()
         constant = is_constant(differences)
         deviation = 0.0 if constant else float(differences.std(ddof=1))
-        # Two scores with different seeds lie √2 deviations apart.
+        # Two scores with different seeds are √2 deviations apart.
         hidden = math.sqrt(2) * self.spread() if constant else 0.0
         if constant and not hidden and not step:
-            hidden = math.inf  # nothing varies: nothing is known of what has not been seen
+            hidden = math.inf  # nothing varies: nothing is known about what has not been seen
         return Moments(
             len(self),
             float(differences.mean()),
@@ -165,7 +165,7 @@ def read_pairs(
     resolution: float | None = None,
     further: Further | None = None,
 ) -> Pairs:
-    """The pairs, or a `UsageError` that says what is wrong with them."""
+    """Return the pairs, or raise a `UsageError` that says what is wrong with them."""
     first, second = read_numbers(baseline, "baseline"), read_numbers(candidate, "candidate")
     if len(first) != len(second):
         raise UsageError(
@@ -191,7 +191,7 @@ def read_pairs(
 
 
 def read_further(values: Any, seeds: Sequence[int]) -> Further:
-    """The further replicas of the baseline; with their seeds, those that become pairs later are known."""
+    """The further replicas of the baseline; their seeds, if given, show which become pairs later."""
     if not isinstance(values, Mapping):
         numbers = read_numbers(values, "further baseline")
         return Further(numbers, np.full(len(numbers), math.inf))
@@ -206,7 +206,7 @@ def read_further(values: Any, seeds: Sequence[int]) -> Further:
 
 
 def check_failures(pairs: Pairs) -> None:
-    """Refuse pairs in which an arm only failed and nothing says what that counts as."""
+    """Reject pairs in which all replicas of an arm failed and nothing says what that counts as."""
     failed = [not np.isfinite(arm).any() for arm in (pairs.baseline, pairs.candidate)]
     if all(failed):
         raise UsageError(
@@ -222,7 +222,7 @@ def check_failures(pairs: Pairs) -> None:
 
 
 def read_numbers(values: Any, arm: str) -> Array:
-    """An arm's numbers; anything else is named with its place."""
+    """Return an arm's numbers; the error for anything else names its position."""
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise UsageError(f"the {arm} must be a list of numbers, one for each seed, got {values!r}")
     return np.array([_number(value, arm, place) for place, value in enumerate(values, 1)], dtype=float)
@@ -239,7 +239,7 @@ def _number(value: Any, arm: str, place: int) -> float:
 
 
 def check_number(value: Any, name: str) -> float:
-    """A setting as a number, or a `UsageError` that names it."""
+    """Return a setting as a float, or raise a `UsageError` that names it."""
     try:
         if isinstance(value, str | bytes):
             raise TypeError
@@ -249,7 +249,7 @@ def check_number(value: Any, name: str) -> float:
 
 
 def check_margin(margin: Any) -> float | None:
-    """The margin, or a `UsageError`; None stands for half the baseline's standard deviation."""
+    """Return the margin, or raise a `UsageError`; None means half the baseline's standard deviation."""
     if margin is None:
         return None
     value = check_number(margin, "margin")

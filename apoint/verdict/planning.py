@@ -1,4 +1,4 @@
-"""How many further pairs would probably settle a comparison that is undecided."""
+"""How many further pairs would probably settle an undecided comparison."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from apoint.verdict.types import Array
 
 ASSURANCE = 0.8
 MOST_FURTHER = 10_000
-MOST_CRITICAL = 1e9  # stands for an infinite one, which no mean exceeds either
+MOST_CRITICAL = 1e9  # replaces an infinite one, which no mean exceeds either
 
 
 def further_pairs(moments: Moments, last: Look, plan: Sequence[int], made: int, rule: Rule) -> int | None:
     """The smallest number of further pairs after which a decision has a chance of 80 %.
 
     With n pairs of mean m and deviation s, the mean of all pairs at a later n' is expected at m with variance
-    s²·(1/n − 1/n'), which counts both what is not known of the true difference and the noise to come. A
-    decision falls if that mean is farther from 0 than the half-width then, or nearer to 0 than the margin
-    less the half-width of the one-sided bounds. Later looks go on in the plan's last step, at the plan's own
-    level of the last look. None if the comparison is decided, if there are too few pairs to say, or if it
-    would take over 10,000.
+    s²·(1/n − 1/n'), which counts both the uncertainty about the true difference and the noise to come. The
+    comparison is decided if that mean is farther from 0 than the half-width then, or nearer to 0 than the
+    margin less the half-width of the one-sided bounds. Later looks continue in the plan's last step, at the
+    plan's own level of the last look. None if the comparison is decided, if there are too few pairs to say,
+    or if it would take over 10,000.
     """
     if last.outcome != "undecided" or moments.pairs < 3 or not moments.deviation > 0 or moments.hidden:
         return None
     totals = _later_totals(plan, made)
-    for some in np.split(totals, [100, 1000]):  # mostly the first hundred are enough
+    for some in np.split(totals, [100, 1000]):  # usually the first hundred are enough
         if len(some):
             enough = some[assurance(moments, some, last.margin, rule) >= ASSURANCE]
             if len(enough):
@@ -42,8 +42,8 @@ def assurance(moments: Moments, totals: Array, margin: float, rule: Rule) -> Arr
     from scipy.special import ndtr
 
     n, mean, deviation = moments.pairs, moments.mean, moments.deviation
-    error = np.hypot(deviation / np.sqrt(totals), moments.example_error)  # which more pairs do not lessen
-    # A tail makes one side longer; half of that is what both sides have on average.
+    error = np.hypot(deviation / np.sqrt(totals), moments.example_error)  # more pairs do not lower the second
+    # A tail makes one side longer; averaged over both sides, that is half of it.
     down, up = moments.tails
     half_lean = (lean(np.full(len(totals), down), totals) + lean(np.full(len(totals), up), totals)) / 2
     half, narrow = (
@@ -54,12 +54,12 @@ def assurance(moments: Moments, totals: Array, margin: float, rule: Rule) -> Arr
     beyond = ndtr((mean - half) / spread) + ndtr((-mean - half) / spread)
     room = np.maximum(margin - narrow, 0)
     inside = ndtr((room - mean) / spread) - ndtr((-room - mean) / spread)
-    chance: Array = np.where(room >= half, 1.0, beyond + inside)  # else a mean cannot be both
+    chance: Array = np.where(room >= half, 1.0, beyond + inside)  # otherwise a mean cannot be both
     return chance
 
 
 def _later_totals(plan: Sequence[int], made: int) -> Array:
-    """The numbers of pairs at which one could look later: the plan's, then on in its last step."""
+    """The later numbers of pairs at which to look: the plan's, then continuing in its last step."""
     if not plan:
         return np.arange(made + 1, made + MOST_FURTHER + 1, dtype=float)
     step = plan[-1] - plan[-2] if len(plan) > 1 else 1

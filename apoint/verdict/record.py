@@ -1,4 +1,4 @@
-"""What a comparison leaves: its looks, its failures, and the verdict, as plain values that survive JSON."""
+"""The record of a comparison: its looks, its failures and the verdict, as plain values that survive JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apoint.notebook import NotebookDisplay
 from apoint.store.lines import NOT_FINITE, spell_out
 from apoint.verdict.types import Interval
 
-LONGEST_NAME, LONGEST_CHANGE = 44, 120  # letters: names stand in legends, changes in headlines
+LONGEST_NAME, LONGEST_CHANGE = 44, 120  # characters: names go into legends, changes into headlines
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
 UNKNOWN: Interval = (-math.inf, math.inf)
 
@@ -23,10 +23,10 @@ class Look:
     """One look at the pairs made so far.
 
     `multiplier` is the critical value c: the interval is mean ± c·s/√n, and longer on the side of a tail.
-    `equivalence_interval` lies between the two one-sided bounds, each of the declared error rate: the arms
-    are equivalent if it lies inside ±`margin`.
-    `both_interval` covers the choice of test examples as well as seeds, and `both_outcome` is what it would
-    say; empty if it is not known. It is `interval` itself if it was declared to decide.
+    `equivalence_interval` is between the two one-sided bounds, each with the declared error rate: the arms
+    are equivalent if it is inside ±`margin`.
+    `both_interval` covers the choice of test examples as well as seeds, and `both_outcome` is the outcome it
+    would give; empty if unknown. If it was declared to decide, it is `interval` itself.
     """
 
     pairs: int
@@ -53,7 +53,7 @@ class Failures:
 
 
 class Judged(Protocol):
-    """What is needed of a verdict to say what its margin rests on."""
+    """The parts of a verdict needed to say what its margin rests on."""
 
     @property
     def outcome(self) -> str: ...
@@ -71,9 +71,9 @@ class Judged(Protocol):
 
 @dataclass(frozen=True)
 class Verdict(NotebookDisplay):
-    """The answer on two arms, with what it rests on. `print` shows it as a card.
+    """The verdict on two arms, with its evidence. `print` shows it as a card.
 
-    Differences are turned so that a positive one favours the candidate: candidate − baseline if higher is
+    Differences are signed so that a positive one favours the candidate: candidate − baseline if higher is
     better, else baseline − candidate. `effect` is their mean at the look that decided, or at the last one.
     """
 
@@ -90,7 +90,7 @@ class Verdict(NotebookDisplay):
     anytime: bool
     negligible: bool
     equivalence_interval: Interval
-    adjusted_effect: float  # the effect without what stopping early adds to it on average
+    adjusted_effect: float  # the effect less what stopping early adds to it on average
     skewness: float
     sign_flip_p: float
     smallest_p: float
@@ -106,22 +106,22 @@ class Verdict(NotebookDisplay):
     seeds: tuple[int, ...] = ()
     exploratory: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less among many arms
+    interval_alpha: float = 0.05  # the interval's own error rate: `alpha`, or less with several arms
     failure_reasons: tuple[str, ...] = ()  # arm, seed and cause of each replica that has no number
-    last: int = 1  # of how many of the last evaluations a replica's number is the mean
+    last: int = 1  # a replica's number is the mean of this many last evaluations
     test_noise: str = "beside"  # "include": `interval` covers the choice of test examples too, and decides
-    both_outcome: str = ""  # what the interval over seeds and examples says; empty if it is not known
+    both_outcome: str = ""  # the outcome by the interval over seeds and examples; empty if unknown
     both_interval: Interval = UNKNOWN
-    both_unknown: str = ""  # why it is not known
-    test_examples: int = 0  # how many examples a pair is measured on; 0 if not known
-    test_pool: int = 0  # how many different ones all pairs together are measured on
+    both_unknown: str = ""  # why it is unknown
+    test_examples: int = 0  # how many examples a pair is measured on; 0 if unknown
+    test_pool: int = 0  # how many different examples all pairs together are measured on
     further_baseline: tuple[float, ...] = ()  # replicas of the baseline beyond the pairs, at that look
     paired_interval: Interval | None = None  # from the pairs alone, if there were further replicas
-    baseline_name: str = ""  # how the arms are called, such as `lr 1e-3`; empty if nobody said
+    baseline_name: str = ""  # what the arms are called, such as `lr 1e-3`; empty if not given
     candidate_name: str = ""
     change: str = ""  # from baseline to candidate, such as `optimizer.lr 3e-4 instead of 1e-3`
-    margin_interval: Interval | None = None  # where a margin that follows from the baseline may truly lie
-    masked_skewness: float = 0.0  # what the arms' tails hide of each other: both sides are longer for it
+    margin_interval: Interval | None = None  # where the true margin may lie, if it follows from the baseline
+    masked_skewness: float = 0.0  # how much the arms' tails mask each other, which makes both sides longer
 
     @property
     def sentence(self) -> str:
@@ -136,13 +136,13 @@ class Verdict(NotebookDisplay):
         return card(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values under the same names; numbers that JSON has no word for are spelt as text."""
+        """Return plain values under the same names; numbers that JSON cannot represent become text."""
         values: dict[str, Any] = spell_out(dataclasses.asdict(self))
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
-        """The verdict that `to_dict` was made of, also after a journey through JSON."""
+        """Restore a verdict from the output of `to_dict`, also after a round trip through JSON."""
         read = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
         try:
             read = {name: _read(name, value) for name, value in read.items()}
@@ -162,7 +162,7 @@ _TEXTS = (
 
 
 def _read(name: str, value: Any) -> Any:
-    """A field as it was before JSON made lists of tuples and text of what is not finite."""
+    """A field as it was before JSON turned tuples into lists and non-finite numbers into text."""
     if isinstance(value, list | tuple):
         return tuple(_read(name, item) for item in value)
     if isinstance(value, str) and name not in _TEXTS:
@@ -175,7 +175,7 @@ def _read_all(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call(interval: Interval, equivalence_interval: Interval, margin: float) -> Outcome:
-    """What a look says: both one-sided bounds inside ±margin equivalent, else above 0 better, below worse."""
+    """The outcome: both one-sided bounds inside ±margin equivalent, else above 0 better, below 0 worse."""
     lower, upper = equivalence_interval
     if -margin < lower and upper < margin:
         return "equivalent"
@@ -185,7 +185,7 @@ def call(interval: Interval, equivalence_interval: Interval, margin: float) -> O
 
 
 def other_outcomes(verdict: Judged) -> list[tuple[float, Outcome]]:
-    """Margins inside `margin_interval` at which the verdict would be another: its ends, and what they say."""
+    """The ends of `margin_interval` at which the verdict would differ, and the outcome at each."""
     if verdict.margin_interval is None or not math.isfinite(verdict.interval[0]):
         return []
     bounds = verdict.interval, verdict.equivalence_interval
@@ -194,5 +194,5 @@ def other_outcomes(verdict: Judged) -> list[tuple[float, Outcome]]:
 
 
 def is_negligible(outcome: Outcome, interval: Interval) -> bool:
-    """Whether a difference is there, but smaller than what matters."""
+    """Whether there is a difference, but one smaller than what matters."""
     return outcome == "equivalent" and (interval[0] > 0 or interval[1] < 0)

@@ -1,8 +1,8 @@
-"""Scores in a CSV file become paired numbers; what is wrong is named with its line.
+"""Read scores in a CSV file as paired numbers; errors name the line.
 
-Two forms. *Wide*: a column for each arm, a line for each seed; a column `seed` is optional. *Long*: columns
-`arm`, `seed` and `score`, a line for each replica. Commas, semicolons or tabs; lines that begin with # are
-left out. A failed replica is written as nan.
+There are two forms. *Wide*: one column per arm, one line per seed; a column `seed` is optional. *Long*:
+columns `arm`, `seed` and `score`, one line per replica. The delimiter is a comma, semicolon or tab; lines
+that begin with # are skipped. A failed replica is written as nan.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Table:
 
 
 def read_scores(path: str | Path, baseline: str | None = None, candidates: Sequence[str] = ()) -> Scores:
-    """The scores in a CSV file, or a `UsageError` that names the line."""
+    """Return the scores in a CSV file, or raise a `UsageError` that names the line."""
     table = _read_table(Path(path))
     if set(LONG) <= set(table.columns) and (baseline is None or baseline not in table.columns):
         return _read_long(table, baseline or "baseline", candidates)
@@ -129,7 +129,7 @@ def _read_wide(table: _Table, baseline: str, candidates: Sequence[str]) -> Score
 
 
 def _column(table: _Table, name: str) -> tuple[float, ...]:
-    """A column's numbers; it may end before others do, but not have holes."""
+    """A column's numbers; it may end before the others, but must not have gaps."""
     filled = [line for line, row in table.rows if row[name]]
     last = filled[-1] if filled else 0
     return tuple(table.number(line, name, row[name]) for line, row in table.rows if line <= last)

@@ -1,7 +1,7 @@
-"""The sign-flip test: no distribution assumed, only that the two numbers of a pair could be exchanged.
+"""The sign-flip test: it assumes no distribution, only that the two numbers of a pair can be exchanged.
 
-If the change does nothing, a pair's two numbers could as well stand the other way round, so that every sign
-of its difference is as likely. The p-value is that of a single look; it decides nothing here.
+If the change does nothing, a pair's two numbers could equally well be swapped, so both signs of its
+difference are equally likely. The p-value is that of a single look; it decides nothing here.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import numpy as np
 
 from apoint.verdict.types import Array, Numbers
 
-EXACT_PAIRS = 32  # up to here all sign patterns are counted; beyond, patterns are drawn
+EXACT_PAIRS = 32  # up to here all sign patterns are counted; beyond, patterns are sampled
 DRAWS = 200_000
-DRAWN_SIGNS = 400_000_000  # so many signs at most: many thousand pairs get fewer draws
+DRAWN_SIGNS = 400_000_000  # at most this many signs: many thousands of pairs get fewer draws
 FEWEST_DRAWS = 2_000
 BLOCK = 4_000_000
-ROUNDING = 1e-12  # equal sums may differ in their last bits, relative to the sum of the sizes
+ROUNDING = 1e-12  # equal sums may differ in their last bits, relative to the sum of absolute values
 
 
 def sign_flip_p(differences: Numbers) -> float:
-    """The two-sided p-value of the sign-flip test: how often random signs give so large a mean.
+    """The two-sided p-value of the sign-flip test: how often random signs give a mean this large.
 
-    Exact up to 32 pairs; beyond, from seeded draws with the observed signs counted among them, which keeps
-    it valid.
+    Exact up to 32 pairs; beyond that, from seeded draws with the observed signs counted among them, which
+    keeps it valid.
     """
     values = np.asarray(differences, dtype=float)
     observed = abs(float(values.sum())) - ROUNDING * float(np.abs(values).sum())
     if observed <= 0:
         return 1.0
     if len(values) <= EXACT_PAIRS:
-        excess = (float(values.sum()) - observed) / 2  # flipping a subset takes twice its sum away
+        excess = (float(values.sum()) - observed) / 2  # flipping a subset subtracts twice its sum
         return min(1.0, _count_subsets(values, excess) / 2.0 ** (len(values) - 1))
     sums = _drawn_subsets(values)
     extreme = int(np.sum(np.abs(float(values.sum()) - 2 * sums) >= observed))
@@ -37,22 +37,22 @@ def sign_flip_p(differences: Numbers) -> float:
 
 
 def smallest_p(pairs: int) -> float:
-    """The smallest p-value that the sign-flip test can reach with so many pairs."""
+    """The smallest p-value that the sign-flip test can reach with this many pairs."""
     return 2.0 ** (1 - pairs) if pairs else 1.0
 
 
 def _subset_sums(values: Array) -> Array:
-    """The sums of all subsets, the empty one too, in rising order."""
+    """The sums of all subsets, including the empty one, in ascending order."""
     sums = np.zeros(1)
     for value in values:
-        sums = np.sort(np.concatenate([sums, sums + value]), kind="stable")  # which merges the two halves
+        sums = np.sort(np.concatenate([sums, sums + value]), kind="stable")  # merges the two halves
     return sums
 
 
 def _count_subsets(values: Array, bound: float) -> int:
-    """How many of the 2ⁿ subsets, the empty one among them, have a sum of at most `bound`.
+    """How many of the 2ⁿ subsets, including the empty one, have a sum of at most `bound`.
 
-    A subset is one of the first half and one of the second, so that only 2ⁿᐟ² are ever written out.
+    A subset combines one of the first half with one of the second, so only 2ⁿᐟ² are ever enumerated.
     """
     half = len(values) // 2
     first, second = _subset_sums(values[:half]), _subset_sums(values[half:])
@@ -62,8 +62,8 @@ def _count_subsets(values: Array, bound: float) -> int:
 def _drawn_subsets(values: Array) -> Array:
     """The sums of seeded random subsets.
 
-    The values are put in an order that neither shuffling, shifting, scaling nor a change of sign alters, so
-    that the result does not depend on any of these.
+    The values are put in an order that shuffling, shifting, scaling and a change of sign leave unchanged, so
+    the result does not depend on any of these.
     """
     ordered = values[np.argsort(np.abs(values - values.mean()), kind="stable")]
     n = len(ordered)

@@ -1,4 +1,4 @@
-"""Words for numbers, for the type checker."""
+"""Aliases for numeric types, for the type checker."""
 
 from __future__ import annotations
 

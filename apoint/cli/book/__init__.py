@@ -38,7 +38,7 @@ def command() -> None:
     Exit codes: 0 done, 1 a check broke, 2 wrong input, 4 a claim does not hold and --expect-holds was given.
     """
     reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:  # a terminal that knows no ✓ shows a question mark, and no error
+    if reconfigure is not None:  # a terminal without ✓ shows a question mark instead of an error
         reconfigure(errors="replace")
 
 
@@ -125,7 +125,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 @_folder
 @_as_json
 def show(name: str, solutions: bool, folder: str, as_json: bool) -> None:
-    """Show the claims that NAME means: statement, erratum, exercises, the code of the check."""
+    """Show the claims that NAME refers to: statement, erratum, exercises, the code of the check."""
     from apoint.book import errata, exercises, select
     from apoint.book.site.shelf import known_outcomes
 
@@ -184,9 +184,9 @@ def _exercise_whole(exercise: Exercise) -> dict[str, Any]:
 @_folder
 @_as_json
 def errata(chapter: str | None, folder: str, as_json: bool) -> None:
-    """List where the course is wrong: its words, their place, and what the check says.
+    """List where the course is wrong: its words, their place, and the result of the check.
 
-    Errata of claims take their verdict from the last record; the others are checked at once.
+    Errata of claims take their verdict from the last record; the others are checked now.
     """
     from apoint.book import CHAPTERS, library
     from apoint.book.site.shelf import known_outcomes
@@ -237,7 +237,7 @@ def errata(chapter: str | None, folder: str, as_json: bool) -> None:
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @_as_json
 def run(names: tuple[str, ...], **options: Any) -> None:
-    """Run the checks of the claims that NAMES mean, and keep their records.
+    """Run the checks of the claims that NAMES refer to, and save their records.
 
     \b
     apoint book run E2
@@ -262,7 +262,7 @@ def run(names: tuple[str, ...], **options: Any) -> None:
 @force_option
 @_folder
 def figure(name: str, out: str, scale: Any, force: bool, folder: str) -> None:
-    """Draw the figures of the claims that NAME means, from their records or by running them: SVG and PNG."""
+    """Draw the figures of the claims in NAME, from their records or by running them: SVG and PNG."""
     from apoint.book import select
     from apoint.book.batch import kept
     from apoint.book.drawing import save
@@ -292,10 +292,10 @@ def figure(name: str, out: str, scale: Any, force: bool, folder: str) -> None:
 @force_option
 @_folder
 def build(out: str, scale: Any, force: bool, folder: str) -> None:
-    """Write the whole book as pages that need no network.
+    """Write the whole book as pages that work offline.
 
-    Outcomes are those of apoint book run. A claim that was not run shows the outcome that comes with apoint,
-    if it has one.
+    Outcomes are those of apoint book run. A claim that was not run shows the outcome shipped with apoint, if
+    there is one.
     """
     from apoint.book.batch import RECORDS
     from apoint.book.outcome import saved

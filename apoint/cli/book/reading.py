@@ -71,7 +71,7 @@ def print_errata(found: Sequence[tuple[Erratum, str | None]]) -> None:
     """Write errata as a table.
 
     Args:
-        found: Each with what its check says; `cited` where a publication stands in its place.
+        found: Each erratum with the result of its check; `cited` where a publication takes its place.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -96,7 +96,7 @@ def print_exercise(exercise: Exercise, solutions: bool) -> None:
 
     Args:
         exercise: The exercise.
-        solutions: Whether to give away hints and solution.
+        solutions: Whether to print the hints and the solution.
     """
     to = console()
     to.print(f"Exercise {exercise.number}", style="bold", markup=False)

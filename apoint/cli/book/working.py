@@ -1,4 +1,4 @@
-"""Running claims from the command line: what to run, progress, cards, the table at the end, the exit code."""
+"""Running claims from the command line: selection, progress, cards, final table, exit code."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HOLD = ("holds", "holds as corrected")
 
 
 def run_command(names: Sequence[str], options: dict[str, Any]) -> int:
-    """Run what is asked for and show what came out; returns the exit code.
+    """Run the requested claims, show the results and return the exit code.
 
     Args:
         names: Claims, rows or chapters.
-        options: Those of the command.
+        options: The options of the command.
     """
     scale, folder = options["scale"], Path(options["folder"])
     chosen = _chosen(names, options["everything"], scale)
@@ -69,7 +69,7 @@ def _chosen(names: Sequence[str], everything: bool, scale: Scale) -> list[Claim]
 
 
 def _within(chosen: Sequence[Claim], scale: Scale, budget: float) -> list[Claim]:
-    """The claims that fit into a budget, in order; says what the others would take."""
+    """The claims that fit into a budget, in order; reports how long the others would take."""
     fitting: list[Claim] = []
     for claim in chosen:
         cost = claim.seconds[scale]
@@ -86,7 +86,7 @@ def _within(chosen: Sequence[Claim], scale: Scale, budget: float) -> list[Claim]
 
 
 def _print_plan(chosen: Sequence[Claim], scale: Scale, options: dict[str, Any]) -> None:
-    """What would be run, with the time of one core that each takes."""
+    """Print what would run, with the core time that each claim takes."""
     whole = sum(claim.seconds[scale] for claim in chosen)
     if options["as_json"]:
         plan = [{"id": claim.id, "title": claim.title, "seconds": claim.seconds[scale]} for claim in chosen]
@@ -111,11 +111,11 @@ def run_chosen(
     """Run claims with progress on standard error.
 
     Args:
-        chosen: Which.
-        scale: How much to do.
-        folder: Where records go.
-        workers: How many processes.
-        quiet: Whether to say nothing.
+        chosen: The claims.
+        scale: The scale to run them at.
+        folder: The folder for the records.
+        workers: The number of processes.
+        quiet: Whether to print nothing.
     """
     if not chosen:
         return []
@@ -131,7 +131,7 @@ def run_chosen(
 
 @contextmanager
 def _leaving_on_request() -> Iterator[None]:
-    """Signals that ask to stop end the work as Ctrl-C does, so that no process stays; records are kept."""
+    """Handle termination signals like Ctrl-C, so that no process is left behind; records are kept."""
 
     def leave(number: int, frame: Any) -> None:
         sys.exit(128 + number)
@@ -146,14 +146,14 @@ def _leaving_on_request() -> Iterator[None]:
 
 
 class ClaimLine(ProgressLine):
-    """Writes where a row of claims stands to standard error: a line for each that is done."""
+    """Reports the progress of several claims on standard error: a line for each that is done."""
 
     def __init__(self, total: int, quiet: bool) -> None:
         super().__init__(quiet)
         self.total, self.done, self._left = total, 0, ""
 
     def heard(self, done: Done) -> None:
-        """A claim is done."""
+        """Report that a claim is done."""
         self.done += 1
         if self.quiet:
             return
@@ -163,13 +163,13 @@ class ClaimLine(ProgressLine):
         say(f"{self.done}/{self.total}  {done.id:<5} {words}{took}", stream=self.stream)
 
     def tick(self, seconds: float) -> None:
-        """So many seconds are left."""
+        """Report how many seconds are left."""
         self._left = f"about {duration(seconds)} left"
         if self.moving and not self.quiet:
             self.rewrite(f"{self.done}/{self.total} claims  {self._left}")
 
     def doing(self, sentence: str) -> None:
-        """What the only claim is about, now and then."""
+        """Report from time to time what the only claim is doing."""
         if self.quiet:
             return
         if self.moving:

@@ -90,7 +90,7 @@ def show(run: str | None, runs_root: str, metrics: tuple[str, ...], log: bool, a
 @click.option("--log", is_flag=True, help="Use a logarithmic axis for the values.")
 @options.as_json
 def curves(runs: tuple[str, ...], runs_root: str, metric: str, log: bool, as_json: bool) -> None:
-    """Draw one metric of several RUNS in one plot, each run in its letter."""
+    """Draw one metric of several RUNS in one plot, each run with its own letter."""
     found = options.sound_runs(runs, runs_root)
     series = {run: run.metrics.series(metric) for run in found}
     if as_json:
@@ -129,7 +129,7 @@ def _print_curves(series: dict[Run, tuple[list[int], list[float]]], metric: str,
 @options.runs_root
 @options.as_json
 def reindex(runs_root: str, as_json: bool) -> None:
-    """Build the catalogue anew from the run folders."""
+    """Rebuild the catalogue from the run folders."""
     from apoint.store import Catalogue
 
     if not Path(runs_root).is_dir():
@@ -150,7 +150,7 @@ def reindex(runs_root: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.as_json
 def rm(runs: tuple[str, ...], runs_root: str, yes: bool, as_json: bool) -> None:
-    """Remove RUNS with all that is in their folders."""
+    """Remove RUNS with everything in their folders."""
     from apoint.store import remove_run
 
     found = options.named_runs(runs, runs_root)

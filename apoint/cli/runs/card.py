@@ -1,4 +1,4 @@
-"""How one run is shown: what it is, how it stands, its last metrics, its curves."""
+"""How one run is shown: what it is, its state, its last metrics, its curves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _state(run: Run) -> str:
 
 
 def _began(moment: float) -> str:
-    """When a run began; a number that is no time is shown as it is."""
+    """The start time of a run; a number that is not a valid time is shown unchanged."""
     try:
         began = datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):

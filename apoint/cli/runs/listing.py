@@ -1,4 +1,4 @@
-"""How many runs are shown: a line for each."""
+"""How a list of runs is shown: one line per run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def print_list(shown: Sequence[Summary], total: int, root: str) -> None:
 
     Args:
         shown: The runs to write.
-        total: How many there are.
-        root: Where they are.
+        total: The total number of runs.
+        root: The folder of the runs.
     """
     if not shown:
         say(f"no runs in {one_line(root)}; make one with `apoint train`, or name another --runs-root")
@@ -61,7 +61,7 @@ def _row(summary: Summary, metrics: Sequence[str]) -> list[str]:
 
 
 def _fitted(rows: list[list[str]]) -> list[list[str]]:
-    """The rows cut to the terminal: what was changed first, then names; a pipe gets them whole."""
+    """The rows cut to the terminal's width: changes first, then names; a pipe gets them in full."""
     if not sys.stdout.isatty():
         return rows
     for place in (len(rows[0]) - 1, 0):
@@ -73,7 +73,7 @@ def _fitted(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _metrics_worth_a_column(shown: Sequence[Summary]) -> list[str]:
-    """Those of the test split, or of the next one if nothing was tested; what most of the runs have first."""
+    """The metrics of the test split, or of the next one if nothing was tested; the most common first."""
     counts: dict[str, int] = {}
     for each in shown:
         for name in each.last:

@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The run folders whose names begin like what was typed."""
+    """The run folders whose names begin with what was typed."""
     from click.shell_completion import CompletionItem
 
     from apoint.store.find import default_root, run_folders
@@ -48,12 +48,12 @@ def named_runs(texts: Sequence[str], root: str) -> list[Run]:
 
 
 def sound_runs(texts: Sequence[str], root: str) -> list[Run]:
-    """The runs that the user named, verified; says of each that is not sealed that it could not be."""
+    """The runs that the user named, verified; reports each unsealed run as unverified."""
     return verified(named_runs(texts, root))
 
 
 def verified(runs: list[Run]) -> list[Run]:
-    """The runs, if none is damaged; says of each that is not sealed that nothing proves it unchanged."""
+    """The runs, if none is damaged; reports each unsealed run, as nothing proves it unchanged."""
     for run in runs:
         run.check()
         if not run.sealed:

@@ -1,7 +1,7 @@
-"""Curves drawn with characters, honestly.
+"""Curves drawn with characters, with nothing hidden.
 
-Every point is drawn: where several fall into one column, the column spans from the least to the largest.
-Points that are not finite are counted under the plot and break the line. Nothing is smoothed.
+Every point is drawn: where several fall into one column, the column spans from the smallest to the largest.
+Non-finite points are counted below the plot and break the line. Nothing is smoothed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Frame:
 
     @classmethod
     def around(cls, curves: Iterable[Curve], log: bool = False) -> Frame | None:
-        """The frame that just holds all points that can be drawn; None if there is none."""
+        """The smallest frame that holds all points that can be drawn; None if there are none."""
         points = [
             (step, value)
             for steps, values in curves
@@ -57,7 +57,7 @@ def drawable(value: float, log: bool) -> bool:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    span = high / 2 - low / 2  # halves, because the whole may be too large for a float
+    span = high / 2 - low / 2  # halves, because the full span may be too large for a float
     return (value / 2 - low / 2) / span if span > 0 else 0.5
 
 
@@ -121,12 +121,12 @@ def plot_many(
     log: bool = False,
     paint: Callable[[int, str], str] = lambda index, text: text,
 ) -> list[str]:
-    """The lines of a plot of several curves, each in its letter; `#` where several exit_unless_expected.
+    """The lines of a plot of several curves, each drawn with its letter; `#` where several meet.
 
     Args:
         curves: At most as many as there are letters.
         width: The width of the plot with its labels.
-        height: Its rows without the axis.
+        height: The number of rows without the axis.
         unicode: Whether the axes may use line characters.
         log: Whether the values are on a logarithmic axis.
         paint: Colours the mark of the curve with this index.
@@ -158,7 +158,7 @@ def _framed(
     """The body with its axes: least and largest value, first and last step."""
     tick, bar, corner, dash = "┤│└─" if unicode else "+|+-"
     labels = {0: number(frame.high), len(body) - 1: number(frame.low)}
-    if frame.low == frame.high:  # a level line runs through the middle
+    if frame.low == frame.high:  # a flat line runs through the middle
         middle_dot = frame.place(frame.first, frame.low, 1, len(body) * dots_per_row)[1]
         labels = {middle_dot // dots_per_row: number(frame.low)}
     lines = [
@@ -173,7 +173,7 @@ def _framed(
 
 
 def remark(curve: Curve, log: bool) -> str:
-    """What a reader must know of the points: how many, and which have no place on the axis."""
+    """What a reader must know about the points: how many, and which have no place on the axis."""
     steps, values = curve
     odd = [step for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
     text = f"{len(steps)} points" if len(steps) != 1 else "1 point"

@@ -1,4 +1,4 @@
-"""Text for a terminal: fitted to its width, in tables, numbers and times for the eye."""
+"""Text for a terminal: fitted to its width, in tables, with readable numbers and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATE_COLOURS = {
 
 
 def columns() -> int:
-    """How wide to write: the terminal's width, between 60 and 120."""
+    """The width to write in: that of the terminal, between 60 and 120."""
     return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
 
 
@@ -48,7 +48,7 @@ def display_width(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """The text in at most `width` cells; what does not fit is left out in the middle."""
+    """The text in at most `width` cells; the middle of a longer text is left out."""
     if display_width(text) <= width:
         return text
     mark = "…" if draws_unicode() else "~"
@@ -66,7 +66,7 @@ def table(
 
     Args:
         rows: The cells.
-        right: The columns that are set flush right.
+        right: The columns to align right.
         colours: The colour of cells with this text.
     """
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
@@ -82,7 +82,7 @@ def table(
 
 
 def number(value: Any) -> str:
-    """A metric for the eye: four digits, large and small ones with an exponent."""
+    """A metric in readable form: four digits, with an exponent for large and small values."""
     if not isinstance(value, int | float):
         return "-"
     return f"{value:.4g}" if math.isfinite(value) else spelling(value)

@@ -1,11 +1,11 @@
-"""Fleets: many replicas trained together, each as if it were alone.
+"""Fleets: many replicas trained together, each as if alone.
 
     with Fleet(Options(runs_root="runs"), backend="auto") as fleet:
         for ended in fleet.train([Task(recipe, document, seed) for seed in range(32)]):
             print(ended.folder, ended.state)
 
-A replica's result depends neither on the backend nor on its companions: to the bit between `loop`, `pool`
-and `ray`, to the tolerance of `apoint.engine.stacked` where replicas are stacked.
+A replica's result depends neither on the backend nor on the replicas trained with it: bit for bit between
+`loop`, `pool` and `ray`, to the tolerance of `apoint.engine.stacked` where replicas are stacked.
 
     task       the words: task, group, how a task ended
     recall     what is there already, by key

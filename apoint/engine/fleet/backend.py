@@ -1,7 +1,7 @@
 """What the fleet asks of a backend, and what a backend reports.
 
-A backend trains groups somewhere: in this process, in a pool of processes, on a cluster. It knows nothing
-of caches, retries or progress; these are the fleet's. To write one, implement `Backend` and report events:
+A backend trains groups somewhere: in this process, in a pool of processes, on a cluster. Caches, retries and
+progress are the fleet's responsibility. To write a backend, implement `Backend` and report events:
 
     GroupBegun           a group has really begun (a process is ready for it)
     Stepped              a member has come so far; a few times a second at most
@@ -15,7 +15,7 @@ of caches, retries or progress; these are the fleet's. To write one, implement `
     Said                 a sentence for the user
 
 After `submit(group)` exactly one of GroupEnded, GroupBusy, GroupRefused, GroupLeft and GroupLost follows.
-Events are plain values that can be sent from process to process.
+Events are plain values that can be sent between processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GroupBegun:
 
 @dataclass(frozen=True)
 class Stepped:
-    """Members of a group have come so far."""
+    """Members of a group have reached a step."""
 
     group: int
     members: tuple[int, ...]
@@ -87,7 +87,7 @@ class GroupRefused:
 
 @dataclass(frozen=True)
 class GroupLeft:
-    """A group left a checkpoint and stopped; the signal is the one that asked, 0 if the backend did."""
+    """A group saved a checkpoint and stopped; the signal is the one that asked, 0 if the backend did."""
 
     group: int
     signal_number: int = 0
@@ -103,7 +103,7 @@ class GroupLost:
 
 @dataclass(frozen=True)
 class Said:
-    """A sentence for the user; the fleet shows each sentence once."""
+    """A message for the user; the fleet shows each message once."""
 
     sentence: str
 
@@ -128,27 +128,27 @@ class Backend(Protocol):
 
     Attributes:
         capacity: How many groups it works on at a time; the fleet submits no more.
-        catches_signals: Whether a signal to this process reaches the group in training by itself, as it
-            does when the group is trained right here.
+        catches_signals: Whether a signal to this process reaches the group in training directly, as it
+            does when the group is trained in this process.
     """
 
     capacity: int
     catches_signals: bool
 
     def start(self, report: Report) -> None:
-        """Get ready to take groups, and report to `report` from now on; may be called again."""
+        """Prepare to accept groups, and report to `report` from now on; may be called again."""
 
     def submit(self, group: Group) -> None:
-        """Take a group; returns at once."""
+        """Accept a group and return at once."""
 
     def wait(self, seconds: float) -> None:
-        """Let work go on and report what happens; return after that, or when the time is over.
+        """Let work continue and report what happens; return after that, or when the time is up.
 
         A backend that trains in this process trains a whole group here.
         """
 
     def interrupt(self) -> None:
-        """Ask every group to leave a checkpoint and stop; each is then reported as usual."""
+        """Ask every group to save a checkpoint and stop; each is then reported as usual."""
 
     def stop(self) -> None:
-        """End everything, also what is in training; leave no process behind."""
+        """Stop everything, including groups in training; leave no process behind."""

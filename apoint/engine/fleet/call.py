@@ -1,4 +1,4 @@
-"""One call of `train`: who is told what, and what came of each task."""
+"""One call of `train`: what is reported to the caller, and the result of each task."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WATCH_SECONDS = 0.25
 
 
 class Call(Listener):
-    """Keeps the results of a call, in whatever order they come.
+    """Keeps the results of a call, in any order.
 
     Args:
         root: Where run folders are.
-        say: Called with sentences for the user, each once.
-        watch: Called with where the fleet stands, a few times a second at most.
-        on_end: Called with how a task ended, as soon as it has.
+        say: Called with messages for the user, each once.
+        watch: Called with the state of the fleet, at most a few times a second.
+        on_end: Called with how a task ended, as soon as it ends.
     """
 
     def __init__(
@@ -40,27 +40,27 @@ class Call(Listener):
         self._watched_at = 0.0
 
     def take(self, ended: Ended) -> None:
-        """A task has ended; its record says how."""
+        """Keep the result of a task that has ended."""
         self.results[ended.folder] = ended
         self._on_end(ended)
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """These tasks are to be trained; all others have been taken."""
+        """Begin with the tasks to train; all others have been taken."""
         self.tally = Tally(tasks, len(self.results))
         for task in tasks:
             self.tally.inherit(task, share_done(task.folder(self.root)))
         self.tick(force=True)
 
     def weigh(self, seconds: Callable[[Task], float | None]) -> None:
-        """Let the remaining time count replicas by what they take, where that is known."""
+        """Weight replicas by their training time, where known, when estimating the remaining time."""
         self.tally.weigh(seconds)
 
     def found(self, tasks: Iterable[Task]) -> None:
-        """These tasks, which others were training, have ended."""
+        """Mark tasks that other processes were training as ended."""
         for task in tasks:
             self.tally.end(task)
 
-    # -- what a dispatch tells -----------------------------------------------------------------------------
+    # -- what a dispatch reports ---------------------------------------------------------------------------
 
     def begun(self, tasks: Iterable[Task]) -> None:
         """See `Listener`."""
@@ -86,7 +86,7 @@ class Call(Listener):
         self._say(sentence)
 
     def tick(self, force: bool = False) -> None:
-        """Let the watcher see where the fleet stands, if it is time."""
+        """Pass the state of the fleet to `watch`, if it is time."""
         now = time.monotonic()
         if force or now - self._watched_at >= WATCH_SECONDS:
             self._watched_at = now
@@ -94,7 +94,7 @@ class Call(Listener):
 
 
 def share_done(folder: Path) -> float:
-    """How far a run has come before, from 0 to 1, as its status tells."""
+    """How far a run has come, from 0 to 1, according to its status."""
     status = read_status(folder / STATUS)
     step, total = whole(status.get("step")), whole(status.get("total_steps"))
     return max(0.0, min(1.0, step / total)) if step is not None and total else 0.0

@@ -1,4 +1,4 @@
-"""Which way is fastest for a fleet: predicted from the timings of its recipes, and said with the numbers."""
+"""The fastest way to train a fleet, predicted from timings of its recipes and reported with the numbers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from apoint.engine.fleet.groups import even_sizes
 from apoint.engine.fleet.probe import MOST_STACKED, Timing
 
-START_SECONDS = 2.0  # until a worker is ready, where it was not measured yet: 1.8 s of imports
+START_SECONDS = 2.0  # until a worker is ready, if not measured yet: 1.8 s of imports
 WORKER_BYTES = 230 * 2**20  # a worker's own memory before it trains anything
-COMPANY = 1.1  # how much slower a core computes while the others compute too
-WORTH = 0.95  # a way that is less simple has to be this much faster
-WIDER = 0.98  # and a larger stack this much, since it needs more of the cache that it shares
+COMPANY = 1.1  # how much slower a core is while the others are busy too
+WORTH = 0.95  # a more complex way must be this much faster
+WIDER = 0.98  # and a larger stack this much, since it needs more of the shared cache
 ORDER = ("loop", "stacked", "pool", "pool+stacked")
 
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """A backend with its numbers.
+    """A backend with its worker count and stack size.
 
     Attributes:
         backend: `loop`, `stacked`, `pool`, `pool+stacked` or `ray`.
-        workers: Processes that train.
-        stack: The most replicas in one computation.
+        workers: How many processes train.
+        stack: The maximum number of replicas in one computation.
     """
 
     backend: str
@@ -34,7 +34,7 @@ class ExecutionPlan:
 
     @property
     def has_processes(self) -> bool:
-        """Whether it trains in processes of their own."""
+        """Whether it trains in separate processes."""
         return self.backend not in ("loop", "stacked")
 
     def __str__(self) -> str:
@@ -48,15 +48,15 @@ class ExecutionPlan:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What training some tasks will take.
+    """What training some tasks will cost.
 
     Attributes:
         backend: How they will be trained.
         workers: In how many processes.
-        stack: The most replicas in one computation.
+        stack: The maximum number of replicas in one computation.
         seconds: How long it will take.
         memory_bytes: How much memory, all processes together.
-        sentence: All of this in a sentence.
+        sentence: All of this in one sentence.
         per_backend: The seconds of each way that was considered.
     """
 
@@ -70,30 +70,30 @@ class Prediction:
 
     @property
     def way(self) -> ExecutionPlan:
-        """The backend with its numbers."""
+        """The backend with its worker count and stack size."""
         return ExecutionPlan(self.backend, self.workers, self.stack)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do: how many replicas of each recipe, with its timing."""
+    """The work to do: how many replicas of each recipe, with its timing."""
 
     recipes: Sequence[tuple[Timing, int]]
     start_seconds: float = START_SECONDS
 
     @property
     def replicas(self) -> int:
-        """Replicas in all."""
+        """The total number of replicas."""
         return sum(number for _, number in self.recipes)
 
     @property
     def stackable(self) -> bool:
-        """Whether every recipe can be stacked, as far as was tried."""
+        """Whether every recipe can be stacked, as far as this was tried."""
         return all(timing.stacked or number == 1 for timing, number in self.recipes)
 
     @property
     def refusal(self) -> str:
-        """Why not; empty if it can be, or nobody has tried."""
+        """Why a recipe cannot be stacked; empty if all can, or if it was not tried."""
         return next((timing.refusal for timing, _ in self.recipes if timing.refusal), "")
 
     def groups(self, stack: int) -> list[float]:
@@ -125,7 +125,7 @@ class Work:
 
 
 def makespan(durations: Iterable[float], workers: int) -> float:
-    """When the last of some jobs ends if each goes, in this order, to the worker that is free first."""
+    """When the last job ends if each goes, in this order, to the first free worker."""
     free = [0.0] * workers
     for duration in durations:
         heapq.heapreplace(free, free[0] + duration)
@@ -136,10 +136,10 @@ def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Exec
     """The ways to consider, the simplest first.
 
     Args:
-        work: What there is to do.
-        backend: `auto`, or the one that the user wants.
-        workers: At most so many processes.
-        stack: The size of stacks that the user wants, or None.
+        work: The work to do.
+        backend: `auto`, or the one that the user chose.
+        workers: The maximum number of processes.
+        stack: The stack size that the user chose, or None.
     """
     here = [stack] if stack else stack_sizes(work, 1)
     shared = [stack] if stack else stack_sizes(work, workers)
@@ -156,39 +156,39 @@ def ways(work: Work, backend: str, workers: int, stack: int | None) -> list[Exec
 
 
 def _is_open(way: ExecutionPlan, work: Work) -> bool:
-    """Whether a way need be considered: whether it is possible and has a point."""
+    """Whether to consider a way: whether it is possible and useful."""
     if "stacked" in way.backend and (way.stack == 1 or not work.stackable):
         return False
     return not way.has_processes or (way.workers > 1 and work.replicas > 1)
 
 
 def stack_sizes(work: Work, workers: int) -> list[int]:
-    """Sizes of stacks worth considering: all of a recipe's replicas at once, or shared out evenly.
+    """Stack sizes worth considering: all of a recipe's replicas at once, or divided evenly.
 
     Several recipes keep several workers busy even if each is one stack.
     """
     most = max(number for _, number in work.recipes)
-    each = math.ceil(workers / len(work.recipes))  # the workers for one recipe, where that are few
+    each = math.ceil(workers / len(work.recipes))  # the workers for one recipe, used if few
     shares = {workers, 2 * workers, *([each] if each <= 2 else [])}
     sizes = {default_stack(most, share) for share in shares}
     return sorted(size for size in sizes if size > 1) or [2]
 
 
 def default_stack(replicas: int, workers: int) -> int:
-    """The size of stacks that gives each worker one, within reason."""
+    """The stack size that gives each worker one stack, up to a limit."""
     return min(MOST_STACKED, math.ceil(replicas / workers))
 
 
 def choose(
     work: Work, considered: Sequence[ExecutionPlan], available_bytes: int | None, asked: bool = False
 ) -> Prediction:
-    """The fastest way that fits into memory, with the sentence that says so.
+    """The fastest way that fits into memory, with a sentence that explains it.
 
     Args:
-        work: What there is to do.
+        work: The work to do.
         considered: The ways to choose from, the simplest first.
-        available_bytes: The memory there is; None if unknown.
-        asked: Whether the user wants it so.
+        available_bytes: The available memory; None if unknown.
+        asked: Whether the user chose the backend.
     """
     fitting, shortage = _within_memory(work, considered, available_bytes)
     seconds = {way: work.seconds(way) for way in fitting}
@@ -210,7 +210,7 @@ def choose(
 def _within_memory(
     work: Work, considered: Sequence[ExecutionPlan], available: int | None
 ) -> tuple[list[ExecutionPlan], str]:
-    """The ways that fit into memory, those with fewer workers that do, and what to say about it."""
+    """The ways that fit into memory, with fewer workers where needed, and a note about the shortage."""
     if available is None:
         return list(considered), ""
     fitting, shortage = [], ""
@@ -240,7 +240,7 @@ def _sentence(
 
 
 def _others(best: ExecutionPlan, seconds: Mapping[ExecutionPlan, float]) -> str:
-    """The best of every other backend, as part of the sentence."""
+    """The best way of each other backend, as part of the sentence."""
     rivals: dict[str, tuple[float, ExecutionPlan]] = {}
     for way, value in seconds.items():
         if way.backend != best.backend and value < rivals.get(way.backend, (math.inf, way))[0]:
@@ -250,7 +250,7 @@ def _others(best: ExecutionPlan, seconds: Mapping[ExecutionPlan, float]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time as one says it."""
+    """Format a duration for display."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -259,5 +259,5 @@ def format_duration(seconds: float) -> str:
 
 
 def gigabytes(amount: int) -> str:
-    """An amount of memory as one says it."""
+    """Format an amount of memory for display."""
     return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"

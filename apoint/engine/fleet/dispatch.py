@@ -1,10 +1,10 @@
-"""Handing groups to a backend until every task has ended; what is lost is tried again.
+"""Hand groups to a backend until every task has ended; retry what is lost.
 
 A group whose process died goes back to the front of the queue at once. If its process dies again, each of
-its replicas is put to the end and tried one last time with nothing else running, since memory may have been
-short or one of them may kill the others. A replica for which memory or open files were short is tried once
-more in the same way. After that, or where trying again cannot help, the fault stops the call: what a machine
-could not do says nothing about a recipe. So does an exception in the code that is trained.
+its replicas is put at the end and tried one last time with nothing else running, since memory may have been
+short or one of them may kill the others. A replica that ran short of memory or open files is retried once in
+the same way. After that, or where a retry cannot help, the fault stops the call: a failure of the machine
+says nothing about a recipe. An exception in the code that is trained stops the call too.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from apoint.errors import ApointError, FaultError, TrainingError, UsageError
 WAIT_SECONDS = 0.2
 BUSY_SECONDS = 1.0
 LEAVE_SECONDS = 30.0
-_OUT_OF_TIME = getattr(signal, "SIGXCPU", None)  # a limit that every process of the fleet has, not a loss
+_OUT_OF_TIME = getattr(signal, "SIGXCPU", None)  # a limit on every process of the fleet, not a loss
 
 
 class Listener:
-    """What a dispatch tells of tasks; each method may be overridden."""
+    """Receives what a dispatch reports about tasks; each method may be overridden."""
 
     def begun(self, tasks: Iterable[Task]) -> None:
         """Training of these tasks has begun."""
 
     def stepped(self, task: Task, step: int, total_steps: int) -> None:
-        """A task has come so far."""
+        """A task has reached a step."""
 
     def paused(self, tasks: Iterable[Task]) -> None:
-        """These tasks are not in training any more, and have not ended."""
+        """These tasks are no longer in training, and have not ended."""
 
     def ended(self, task: Task) -> None:
         """A task has ended; its run folder says how."""
 
     def say(self, sentence: str) -> None:
-        """A sentence for the user."""
+        """A message for the user."""
 
     def tick(self) -> None:
         """Some time has passed."""
@@ -70,9 +70,9 @@ class Dispatch:
         backend: Where to train.
         groups: What to train, in this order.
         held: Groups with members that another process is training; they wait until it is done.
-        listener: Who is told.
-        look_again: Called with the tasks of a group that was held, when it may be free; gives those that are
-            still to be trained, or None if it is still not free.
+        listener: Receives the reports about tasks.
+        look_again: Called with the tasks of a held group when it may be free; returns those still to be
+            trained, or None if the group is still not free.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Dispatch:
         self._held_at = time.monotonic()
 
     def run(self, stop: StopRequest) -> int:
-        """Train everything; returns 0, or the signal that asked to stop, once all that ran has left.
+        """Train everything; once all running groups have stopped, return 0, or the signal that asked to stop.
 
         Raises:
-            UsageError: A group was refused; the others have left a checkpoint.
-            FaultError: The machine failed a task; the same.
-            TrainingError: The code of a task raised an exception; the same.
+            UsageError: A group was refused; the others have saved a checkpoint.
+            FaultError: The machine failed a task; the others have saved a checkpoint.
+            TrainingError: The code of a task raised an exception; the others have saved a checkpoint.
         """
         self.backend.start(self._hear)
         try:
@@ -139,7 +139,7 @@ class Dispatch:
         self.backend.submit(group)
 
     def _again(self, group: Group, tasks: Iterable[Task]) -> Group:
-        """What is left of a group, as a group of its own."""
+        """What is left of a group, as a new group."""
         self._number += 1
         return replace(group, number=self._number, tasks=tuple(tasks))
 
@@ -154,14 +154,14 @@ class Dispatch:
                 self._queue.append(self._again(group, tasks))
 
     def _leave(self, signal_number: int = 0) -> None:
-        """Ask all that runs to save a checkpoint and stop; nothing more is handed out."""
+        """Ask all running groups to save a checkpoint and stop; submit nothing more."""
         self._signal = self._signal or signal_number
         if not self._leaving:
             self._leaving = True
             self.backend.interrupt()
 
     def _abandon(self) -> None:
-        """Something went wrong in this process: let the others save what they have, but not for ever."""
+        """After an error in this process, give the others limited time to save what they have."""
         deadline = time.monotonic() + LEAVE_SECONDS
         self._leaving, self.listener = True, Listener()
         with contextlib.suppress(ApointError):
@@ -194,7 +194,7 @@ class Dispatch:
                     self._close(event)
 
     def _close(self, event: GroupEnded | GroupBusy | GroupRefused | GroupLeft | GroupLost) -> None:
-        """A group is not in training any more."""
+        """Handle the end of a group's training."""
         group = self._running.pop(event.group)
         tasks = tuple(self._open.pop(event.group).values())
         self.listener.paused(tasks)
@@ -229,7 +229,7 @@ class Dispatch:
             self._stop_for(self._fault(group, tasks[0], cause))
 
     def _failed(self, group: Group, task: Task, failure: Failure) -> None:
-        """A task could not be trained, for a reason that is no evidence."""
+        """Handle a task that could not be trained, for a reason that is not evidence."""
         self.listener.paused([task])
         self._deaths[id(task)] += 1
         if failure.kind == "error":
@@ -252,6 +252,6 @@ class Dispatch:
         )
 
     def _stop_for(self, problem: ApointError) -> None:
-        """Let all that runs save a checkpoint, and raise the first problem then."""
+        """Let all running groups save a checkpoint, then raise the first problem."""
         self._problem = self._problem or problem
         self._leave()

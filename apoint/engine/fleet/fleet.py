@@ -1,4 +1,4 @@
-"""The fleet: what is there is taken, the rest is trained in the way that is fastest."""
+"""The fleet: reuse the replicas that exist, and train the rest in the fastest way."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Fleet:
 
     Args:
         options: How to train each replica; always with one thread, so that every backend gives the same bits.
-        backend: `loop`, `pool`, `stacked`, `pool+stacked`, `ray`, or `auto`: whichever is fastest.
-        workers: Processes; by default one for each core.
-        stack: The most replicas in one computation; by default as it suits the number of tasks.
-        say: Called with sentences for the user, each once.
-        watch: Called with where the fleet stands, a few times a second at most.
-        files: Python files of the user's that register ingredients, for the workers to run too.
+        backend: `loop`, `pool`, `stacked`, `pool+stacked`, `ray`, or `auto`: the fastest.
+        workers: How many processes; by default one per core.
+        stack: The maximum number of replicas in one computation; by default chosen for the number of tasks.
+        say: Called with messages for the user, each once.
+        watch: Called with the state of the fleet, at most a few times a second.
+        files: The user's Python files that register ingredients; the workers run them too.
         stacker: Trains several sessions in one computation; by default `apoint.engine.stacked`'s.
         **cluster: Settings of the backend `ray`.
 
     Attributes:
-        sentence: How replicas were trained last, and why.
+        sentence: How replicas were last trained, and why.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Fleet:
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the worker processes that there are."""
+        """The process ids of the current worker processes."""
         return self._pool.processes if self._pool else []
 
     def __enter__(self) -> Fleet:
@@ -97,19 +97,19 @@ class Fleet:
         self.close()
 
     def close(self) -> None:
-        """End the fleet's processes; if it is used again, it starts them anew."""
+        """End the fleet's processes; they restart if the fleet is used again."""
         for backend in (self._pool, self._cluster):
             if backend is not None:
                 backend.stop()
 
     def use_dataset_cache(self) -> contextlib.AbstractContextManager[DatasetCache]:
-        """While it is entered, data that is loaded is what the fleet trains on, so that it is read once."""
+        """Inside this context, loaded data is the data that the fleet trains on, so that it is read once."""
         return use_dataset_cache(self._kept)
 
     def settle(self, way: ExecutionPlan, sentence: str) -> None:
-        """Train in this way from now on, whatever a later measurement would say.
+        """Train in this way from now on, regardless of later measurements.
 
-        What was begun in one way then goes on in the same, also after an interruption, to the same bits.
+        What was begun in one way then continues in the same way, bit for bit, even after an interruption.
         """
         self.backend, self.workers = way.backend, way.workers
         self.stack = way.stack if "stacked" in way.backend else None
@@ -118,14 +118,14 @@ class Fleet:
     # -- training ------------------------------------------------------------------------------------------
 
     def train(self, tasks: Iterable[Task], on_end: Callable[[Ended], None] | None = None) -> list[Ended]:
-        """Train tasks, as far as they are not there already; returns how each ended, in their order.
+        """Train the tasks that have no result yet; return how each task ended, in the order given.
 
-        Every result is in its run folder the moment it is there, so that nothing is lost when this is
-        interrupted, and the same call goes on from there.
+        Every result is in its run folder as soon as it exists, so nothing is lost if this is interrupted, and
+        the same call resumes from there.
 
         Args:
             tasks: What to train.
-            on_end: Called with how a task ended, as soon as it has.
+            on_end: Called with how a task ended, as soon as it ends.
 
         Raises:
             TrainingError: The code of a task raised an exception.
@@ -163,11 +163,11 @@ class Fleet:
         _remove(group.place for group in groups if group.place)
 
     def plan(self, tasks: Iterable[Task], begin: bool = False) -> Prediction:
-        """What training these tasks would take, from timing a few steps; nothing is trained or written.
+        """Predict what training these tasks costs by timing a few steps; nothing is trained or written.
 
         Args:
             tasks: What would be trained.
-            begin: Whether it will be, so that workers had better start meanwhile.
+            begin: Whether they will be trained, so that workers should start in the meantime.
         """
         unique = list({task.folder(self.options.root): task for task in tasks}.values())
         with use_dataset_cache(self._kept):
@@ -178,10 +178,10 @@ class Fleet:
                 return self._planner.predict(missing, self._start_seconds(), on_sure)
         return Prediction("loop", 1, 1, 0.0, 0, nothing_to_train(unique))
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- existing results ----------------------------------------------------------------------------------
 
     def _look(self, tasks: Sequence[Task], call: Call) -> tuple[list[Task], list[Task]]:
-        """Take what has ended; returns what is to be trained and what others are training just now."""
+        """Take what has ended; return the tasks to train and those that other processes are training."""
         recall = Recall(self.options)
         missing, busy = [], []
         for task in tasks:
@@ -208,7 +208,7 @@ class Fleet:
         return missing, busy
 
     def _free(self, tasks: tuple[Task, ...], call: Call) -> tuple[Task, ...] | None:
-        """What is still to be trained of tasks that others were training; None if they still are."""
+        """Return the held tasks that are still to be trained; None if another process still trains any."""
         recall = Recall(self.options)
         if any(recall.standing(task).state == "busy" for task in tasks):
             return None
@@ -226,7 +226,7 @@ class Fleet:
         )
 
     def _tell(self, sentence: str, once: str = "") -> None:
-        """Say a sentence, unless it was said before."""
+        """Pass a message to the user, unless it was shown before."""
         if (once or sentence) not in self._said:
             self._said.add(once or sentence)
             self._say(sentence)
@@ -244,7 +244,7 @@ class Fleet:
         return 0.0 if self._pool.processes else self._pool.start_seconds
 
     def _groups(self, unique: list[Task], missing: list[Task], stack: int) -> list[Group]:
-        """What is missing, in groups; a replica that was begun alone goes on alone."""
+        """The missing tasks, in groups; a replica that was begun alone resumes alone."""
         recall = Recall(self.options)
         wanted = set(missing)
         groups = []
@@ -280,19 +280,19 @@ class Fleet:
         return self._pool
 
     def _begin(self, workers: int) -> None:
-        """Start workers before it is known whether they are the best way, which takes as long to find out."""
+        """Start workers before it is known whether they are the best way, since finding out takes as long."""
         self._pool_of(workers).begin()
 
 
 def nothing_to_train(tasks: Sequence[Task]) -> str:
-    """The sentence of a fleet that has nothing to do."""
+    """The message of a fleet that has nothing to do."""
     return f"fleet: nothing to train, all {len(tasks)} replicas are there already"
 
 
 def _check(
     options: Options, backend: str, workers: int | None, stack: int | None, cluster: dict[str, Any]
 ) -> None:
-    """Refuse what makes no sense, before anything is started."""
+    """Refuse settings that make no sense, before anything is started."""
     if backend not in BACKENDS:
         raise UnknownNameError("backend of a fleet", backend, BACKENDS)
     for name, value in (("workers", workers), ("stack", stack)):
@@ -315,7 +315,7 @@ def _check(
 
 
 def _remove(places: Iterable[Path]) -> None:
-    """Remove what stacks kept while they trained."""
+    """Remove the folders that stacks kept while they trained."""
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
         with contextlib.suppress(OSError):  # others are still there

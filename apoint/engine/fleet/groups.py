@@ -1,6 +1,6 @@
 """Which tasks are trained together: a pure function of the list of tasks.
 
-So a fleet that was interrupted makes the same groups again, and a stack finds its checkpoint.
+So an interrupted fleet forms the same groups again, and a stack finds its checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STACKS = ".stacks"
 
 
 def compose(tasks: Sequence[Task], stack: int) -> list[tuple[Task, ...]]:
-    """Tasks of one recipe in groups of at most `stack`, as even as possible, each in the order given."""
+    """Split tasks of one recipe into groups of at most `stack`, as even as possible, in the order given."""
     if stack <= 1:
         return [(task,) for task in tasks]
     by_recipe: dict[str, list[Task]] = {}
@@ -36,7 +36,7 @@ def _cut(tasks: list[Task], stack: int) -> list[tuple[Task, ...]]:
 
 
 def even_sizes(number: int, most: int) -> list[int]:
-    """`number` as a sum of as few numbers up to `most` as possible, no two of which differ by more than 1."""
+    """Split `number` into as few parts of at most `most` as possible, which differ by at most 1."""
     parts = math.ceil(number / most)
     return [number // parts + (position < number % parts) for position in range(parts)] if parts else []
 

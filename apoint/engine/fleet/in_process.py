@@ -1,6 +1,6 @@
-"""The backends `loop` and `stacked`: one group after the other, in this process.
+"""The backends `loop` and `stacked`: one group after another, in this process.
 
-The loop is what all other backends are measured against: it does what `apoint.train` does, again and again.
+The loop is the reference for all other backends: it does what `apoint.train` does, repeatedly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class InProcessBackend:
     """Trains groups in this process.
 
     Args:
-        kept: The data that this process holds.
+        kept: The cache of the data that this process holds.
         stacker: Trains several sessions in one computation; by default `apoint.engine.stacked`'s.
     """
 
@@ -46,7 +46,7 @@ class InProcessBackend:
             time.sleep(seconds)
 
     def interrupt(self) -> None:
-        """See `Backend`; what is in training hears the signal itself."""
+        """See `Backend`; the group in training receives the signal itself."""
         while self._groups:
             self._report(GroupLeft(self._groups.popleft().number))
 

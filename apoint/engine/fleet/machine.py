@@ -1,4 +1,4 @@
-"""What this machine has for a fleet: cores and memory, as far as this process may use them."""
+"""The machine's resources for a fleet: the cores and memory that this process may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """The cores that this process may run on: its affinity, and its container's share where there is one."""
+    """The number of cores that this process may use, from its affinity and its container's share, if any."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         quota, period = (_GROUP / "cpu.max").read_text().split()[:2]
@@ -20,7 +20,7 @@ def cores() -> int:
 
 
 def available_memory() -> int | None:
-    """The bytes of memory that could still be used; None where nobody can tell."""
+    """The bytes of memory that are still available; None if unknown."""
     known = [amount for amount in (_system_memory(), _group_memory()) if amount is not None]
     return min(known) if known else None
 
@@ -35,7 +35,7 @@ def _system_memory() -> int | None:
 
 
 def _group_memory() -> int | None:
-    """What the container has left."""
+    """The bytes of memory that the container has left; None if unknown."""
     with contextlib.suppress(OSError, ValueError):
         limit = int((_GROUP / "memory.max").read_text())
         return max(0, limit - int((_GROUP / "memory.current").read_text()))
@@ -43,7 +43,7 @@ def _group_memory() -> int | None:
 
 
 def resident_memory() -> tuple[int, int]:
-    """The bytes that this process holds now, and the most since `forget_peak`; zeros where unknown."""
+    """Resident bytes of this process, now and at the peak since `forget_peak`; zeros if unknown."""
     with contextlib.suppress(OSError, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
         found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Vm")}
@@ -52,6 +52,6 @@ def resident_memory() -> tuple[int, int]:
 
 
 def forget_peak() -> None:
-    """Let `resident_memory` count its peak from here on, where the kernel can."""
+    """Reset the peak that `resident_memory` returns, where the kernel supports it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

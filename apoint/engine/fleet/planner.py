@@ -1,4 +1,4 @@
-"""How a fleet will train: as the user asked, or in whichever way a short measurement finds fastest."""
+"""How a fleet will train: as the user asked, or in the way that a short measurement finds fastest."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Planner:
 
     Args:
         options: How each replica is trained.
-        backend: `auto`, or what the user wants.
-        workers: At most so many processes.
-        stack: The size of stacks that the user wants, or None.
+        backend: `auto`, or the one that the user chose.
+        workers: The maximum number of processes.
+        stack: The stack size that the user chose, or None.
     """
 
     def __init__(self, options: Options, backend: str, workers: int, stack: int | None) -> None:
@@ -39,13 +39,13 @@ class Planner:
         start: float | None,
         begin: Callable[[int], None] = silent,
     ) -> tuple[ExecutionPlan, str]:
-        """The way to train, and the sentence that says so; nothing is measured if the user has said how.
+        """The way to train, and a sentence that explains it; nothing is measured if the user chose the way.
 
         Args:
             tasks: All tasks of the call.
-            missing: Those that are not there.
-            start: The seconds until workers are ready; None if unknown.
-            begin: Called with their number as soon as it is likely that there will be workers.
+            missing: Those that have no result yet.
+            start: Seconds until workers are ready; None if unknown.
+            begin: Called with the number of workers as soon as it is likely that there will be any.
         """
         if self.settled is not None:
             return self.settled
@@ -75,7 +75,7 @@ class Planner:
         return prediction.way, prediction.sentence
 
     def _stack(self, tasks: Sequence[Task]) -> int:
-        """The size of stacks, from all tasks: those that are there count too, so that it stays the same."""
+        """The stack size, from all tasks: those with a result count too, so that it stays the same."""
         if "stacked" not in self.backend:
             return self.stack or 1 if self.backend == "ray" else 1
         most = max(Counter(task.recipe.fingerprint for task in tasks).values())
@@ -84,7 +84,7 @@ class Planner:
     def predict(
         self, missing: Sequence[Task], start: float | None, begin: Callable[[int], None] = silent
     ) -> Prediction:
-        """What training will take, from timing a few steps."""
+        """Predict what training costs by timing a few steps."""
         stacks = "stacked" in self.backend or (self.backend == "auto" and self.stack != 1)
         workers = self._workers(missing)
         may_begin = self.backend == "auto" and workers > 1 and len(missing) > workers
@@ -101,13 +101,13 @@ class Planner:
         return prediction
 
     def _workers(self, missing: Sequence[Task]) -> int:
-        """How many processes to consider: one where replicas cannot leave this one, or share a device."""
+        """How many processes to consider: one if replicas cannot leave this process, or share a device."""
         on_processor = environment.choose_device(self.options.device).type == "cpu"
         is_bound = not on_processor or script_ingredient(missing) is not None
         return 1 if self.backend == "auto" and is_bound else self.workers
 
     def _begun_stack(self, tasks: Sequence[Task]) -> int | None:
-        """The size of the stacks of these tasks that an interrupted fleet has left, to go on with."""
+        """The size of the stacks that an interrupted fleet left for these tasks, to resume them."""
         if not (self.options.root / STACKS).is_dir():
             return None
         recall = Recall(self.options)
@@ -121,7 +121,7 @@ class Planner:
 
 
 def script_ingredient(tasks: Sequence[Task]) -> str | None:
-    """The recipe that uses an ingredient which the running script itself has registered, if one does."""
+    """The name of a recipe that uses an ingredient registered by the running script itself, if any."""
     for recipe in {id(task.recipe): task.recipe for task in tasks}.values():
         if "__main__" in environment.foreign_modules(recipe.canonical()):
             return recipe.name
@@ -129,7 +129,7 @@ def script_ingredient(tasks: Sequence[Task]) -> str | None:
 
 
 def refuse_script(tasks: Sequence[Task]) -> None:
-    """Refuse to send ingredients of the running script to other processes, which do not know it."""
+    """Refuse to send ingredients of the running script to other processes, which do not have it."""
     name = script_ingredient(tasks)
     if name is not None:
         raise UsageError(

@@ -1,7 +1,7 @@
 """The backends `pool` and `pool+stacked`: worker processes with one thread each.
 
 Workers are started when there is work for them and stay until `stop`. One that dies is replaced, and its
-group is reported as lost. `apoint.child` and then `worker.py` are the other side.
+group is reported as lost. The other side is `apoint.child` and then `worker.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from apoint.errors import ApointError, UsageError
 
 FAILED_STARTS = 5
 JOIN_SECONDS = 2.0
-_OWN = "apoint_user_"  # how the modules of files that the user named are called
+_OWN = "apoint_user_"  # the prefix of module names for files that the user named
 
 
 class Member:
@@ -57,9 +57,9 @@ class Pool:
     """Trains groups in worker processes.
 
     Args:
-        workers: How many.
+        workers: How many worker processes.
         kept: The data that this process holds; it is shared with the workers.
-        files: Python files of the user's that register ingredients.
+        files: The user's Python files that register ingredients.
         stacker: Trains several sessions in one computation.
     """
 
@@ -76,7 +76,7 @@ class Pool:
         self._groups: deque[Group] = deque()
         self._failed_starts = 0
         self._context = multiprocessing.get_context("spawn")
-        self._code = environment.package_hash()  # now, not when a worker that may have newer code is there
+        self._code = environment.package_hash()  # now, not when a worker is ready, which may have newer code
 
     @property
     def processes(self) -> list[int]:
@@ -101,7 +101,7 @@ class Pool:
         self._hand_out()
 
     def wait(self, seconds: float) -> None:
-        """Hear the workers."""
+        """Receive messages from the workers."""
         places: list[Any] = [member.connection for member in self._members]
         if not places:
             time.sleep(seconds)
@@ -119,7 +119,7 @@ class Pool:
                 self._send(member, child.Stop())
 
     def stop(self) -> None:
-        """See `Backend`; a worker leaves when its pipe ends."""
+        """See `Backend`; a worker exits when its pipe closes."""
         self._groups.clear()
         for member in self._members:
             member.connection.close()
@@ -157,7 +157,7 @@ class Pool:
         return worker.Job(member.group, os.getcwd(), names, modules, gift, self._stacker, allowed)
 
     def _send(self, member: Member, message: Any) -> None:
-        with contextlib.suppress(OSError):  # a worker that has died is noticed when it is heard
+        with contextlib.suppress(OSError):  # a dead worker is noticed when its messages are read
             member.connection.send(message)
 
     def _hear(self, member: Member) -> None:
@@ -179,8 +179,8 @@ class Pool:
 
     def _on_worker_ready(self, member: Member, message: worker.Ready) -> None:
         if message.code != self._code:
-            self.interrupt()  # else the fleet would wait for groups that nobody trains
-            self.stop()  # else a second call would wait for workers that nobody ever greets
+            self.interrupt()  # else the fleet would wait for groups that are not trained
+            self.stop()  # else a second call would wait for workers that never become ready
             raise UsageError(
                 "apoint's own code has changed since this process began, so that its replicas would not be "
                 "comparable; start the command again"
@@ -189,13 +189,13 @@ class Pool:
         self.start_seconds = time.monotonic() - member.begun
 
     def _dismiss(self, member: Member) -> None:
-        """Let a worker go that was short of memory or open files: it may be what holds them."""
+        """Dismiss a worker that ran short of memory or open files: it may be the one that holds them."""
         self._members.remove(member)
         member.connection.close()
         _ended(member.process, JOIN_SECONDS)
 
     def _on_worker_exit(self, member: Member) -> None:
-        """A worker has died: report its group, and start another one if there is work."""
+        """Handle a dead worker: report its group, and start another worker if there is work."""
         self._members.remove(member)
         member.connection.close()
         reason = describe_exit(_ended(member.process, JOIN_SECONDS))
@@ -245,9 +245,9 @@ def describe_exit(code: int | None) -> str:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Let a worker begin with signals blocked, so that none ends it before it stands alone.
+    """Start a worker with signals blocked, so that none ends it before it is independent.
 
-    The tracker of shared resources is started in the same way: the end of a terminal is not meant for it.
+    The tracker of shared resources is started in the same way: a closing terminal should not end it.
     """
     blocked = child.hold_signals()
     try:
@@ -263,7 +263,7 @@ def _signals_held() -> Iterator[None]:
 def _without_main() -> Iterator[None]:
     """Hide the script that is running, so that a starting worker does not run it again.
 
-    A worker needs nothing of it, and a script that trains at its top level would train in every worker.
+    A worker needs nothing from it, and a script that trains at its top level would train in every worker.
     """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""Timing a recipe: a few steps alone, a few steps stacked, one evaluation; the rest is arithmetic.
+"""Time a recipe: a few steps alone, a few steps stacked, one evaluation; the rest is calculated.
 
 Nothing is written where the user's runs are, and the time spent is a small share of the work to come.
 """
@@ -30,15 +30,15 @@ from apoint.store import write_atomically
 
 Clock = Callable[[], float]
 ALONE_SECONDS = 0.5  # at most, for the steps of all recipes together
-ALONE_SHARE = 0.02  # of the work predicted
+ALONE_SHARE = 0.02  # of the predicted work
 EVALUATION_SECONDS = 0.2
 MOST_STEPS = 50
-WARM_SECONDS = 0.3  # what takes longer is not much slower the first time
-READ_SECONDS = 1.5  # building may take so long the first time for reading the data, which happens once
-SHORT_SECONDS = 1.5  # work that is done so soon is not worth more than a few steps of probing
+WARM_SECONDS = 0.3  # a step that takes longer is not much slower the first time
+READ_SECONDS = 1.5  # the first build may take this long because it reads the data, which happens once
+SHORT_SECONDS = 1.5  # shorter work is not worth more than a few steps of probing
 SYNCS_OF_A_RUN, SYNCS_OF_AN_EVALUATION, SYNC_SECONDS = 30, 2, 0.003
 MOST_STACKED = 32
-ON_TRIAL = 2  # steps of a stack that are recorded and compared, which makes them slower than those to come
+ON_TRIAL = 2  # first steps of a stack, which are recorded and compared and so slower than the rest
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Timing:
         step_seconds: One step.
         evaluation_seconds: One evaluation of all splits that are evaluated, until its numbers are on disk.
         building_seconds: Building it.
-        sync_seconds: What the disk takes to make a small file durable.
-        total_steps: Its steps.
+        sync_seconds: The time the disk takes to make a small file durable.
+        total_steps: Its number of steps.
         evaluations: How often it is evaluated.
-        memory_bytes: What it needs beside the process.
-        stacked_bytes: What each replica of a stack needs.
-        stacked: Seconds of one step of so many replicas in one computation, as far as measured.
+        memory_bytes: The memory it needs in addition to the process.
+        stacked_bytes: The memory that each replica of a stack needs.
+        stacked: Seconds of one step by the number of replicas in one computation, as far as measured.
         evaluated: Seconds of one evaluation of such a stack, likewise.
-        refusal: Why it cannot be stacked; empty if it can, or nobody has tried.
+        refusal: Why it cannot be stacked; empty if it can, or if it was not tried.
     """
 
     step_seconds: float
@@ -73,26 +73,26 @@ class Timing:
 
     @property
     def opening_seconds(self) -> float:
-        """Building it, its folder and its last checkpoint."""
+        """Seconds to build it, its folder and its last checkpoint."""
         return self.building_seconds + SYNCS_OF_A_RUN * self.sync_seconds
 
     @property
     def alone(self) -> float:
-        """The seconds of one replica."""
+        """Seconds to train one replica."""
         steps = self.total_steps * self.step_seconds
         return self.opening_seconds + steps + self.evaluations * self.evaluation_seconds
 
     def together(self, size: int) -> float:
-        """The seconds of a stack; sizes between those that were measured lie on a line."""
+        """Seconds to train a stack; sizes between measured ones are interpolated linearly."""
         step = along({1: self.step_seconds, **self.stacked}, size)
         evaluation = along({1: self.evaluation_seconds, **self.evaluated}, size)
         return size * self.opening_seconds + self.total_steps * step + self.evaluations * evaluation
 
 
 def along(points: Mapping[int, float], size: int) -> float:
-    """The value at a size on the broken line through some points; beyond them, along its last piece.
+    """The value at a size, interpolated linearly between points; beyond them, along the last segment.
 
-    Through one point, in proportion.
+    With one point, the value is proportional to the size.
     """
     known = sorted(points.items())
     highest = itertools.accumulate((value for _, value in known), max)  # more replicas never take less
@@ -103,12 +103,12 @@ def along(points: Mapping[int, float], size: int) -> float:
 
 
 def time_alone(task: Task, options: Options, share_of_time: float, replicas: int) -> Timing:
-    """Time a replica of a recipe on its own.
+    """Time a replica of a recipe trained alone.
 
     Args:
         task: One of its replicas.
         options: How it would be trained.
-        share_of_time: What share of the probe's time this recipe may have.
+        share_of_time: The share of the probe's time that this recipe may use.
         replicas: How many there will be, which bounds the time worth spending.
     """
     from apoint.engine.stacked import predicted_memory
@@ -141,7 +141,7 @@ def time_alone(task: Task, options: Options, share_of_time: float, replicas: int
 
 
 def clock_of(device: torch.device) -> Clock:
-    """What to time by: on the processor its own time, which other processes do not lengthen."""
+    """The clock to time with: on CPU the process time, which other processes do not lengthen."""
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
@@ -157,7 +157,7 @@ def _built(session: Session, clock: Clock) -> tuple[Replica, float]:
 
 
 def _step_seconds(replica: Replica, limit: float, share_of_steps: float, clock: Clock) -> float:
-    """The median of the steps that fit into the time: `limit`, or so many steps' worth if that is less."""
+    """Median time of the steps that fit into `limit`, or into the time of `share_of_steps` steps if less."""
 
     def step(number: int) -> bool:
         try:
@@ -177,9 +177,9 @@ def _step_seconds(replica: Replica, limit: float, share_of_steps: float, clock: 
 def timed_steps(
     step: Callable[[int], bool], most: int, seconds: float, clock: Clock, least: int = 3
 ) -> list[float]:
-    """The seconds of steps made one after the other until the time is over or one goes wrong.
+    """The seconds of each step, made one after another until the time is up or a step fails.
 
-    The `least` number of steps is made even if the time is over, unless they are slow.
+    At least `least` steps are made even if the time is up, unless they are slow.
     """
     times: list[float] = []
     for number in range(min(MOST_STEPS, most)):
@@ -194,8 +194,8 @@ def timed_steps(
 
 
 def _evaluation_seconds(replica: Replica, step_seconds: float, clock: Clock) -> float:
-    """The seconds of one evaluation, from a part of each split that is evaluated."""
-    per_example = step_seconds / replica.recipe.batch_size / 2  # going forwards only; to bound the part
+    """Seconds of one evaluation, extrapolated from a part of each split that is evaluated."""
+    per_example = step_seconds / replica.recipe.batch_size / 2  # forward pass only; to bound the part
     rows = max(16, min(512, int(EVALUATION_SECONDS / max(per_example, 1e-9))))
     seconds = 0.0
     for name, split in replica.data.splits.items():
@@ -222,13 +222,13 @@ def sync_seconds(root: Path) -> float:
 
 
 def time_stacked(timing: Timing, tasks: Sequence[Task], options: Options, seconds: float) -> Timing:
-    """A timing with the seconds of tasks stacked in one computation, or the reason why they cannot be.
+    """Add to a timing the seconds of tasks stacked in one computation, or why they cannot be stacked.
 
     Args:
-        timing: What is known of the recipe.
+        timing: What is known about the recipe.
         tasks: The replicas, all of this recipe.
         options: How they would be trained.
-        seconds: How long to make steps at most, once they are built.
+        seconds: How long to make steps at most, once the replicas are built.
     """
     from apoint.engine import stacked
 
@@ -257,12 +257,12 @@ def time_stacked(timing: Timing, tasks: Sequence[Task], options: Options, second
 
 
 def _lower(known: Mapping[int, float], size: int, seconds: float) -> dict[int, float]:
-    """What is known with a further measurement, of which the lowest counts."""
+    """Add a measurement to the known ones; the lowest per size counts."""
     return {**known, size: min(seconds, known.get(size, seconds))}
 
 
 def _stacked_evaluation(stack: Any, timing: Timing, seconds: float, clock: Clock) -> float | None:
-    """The seconds of one evaluation of a stack, if it can be expected to fit into the time."""
+    """Seconds of one evaluation of a stack; None if it is not expected to fit into the time."""
     from apoint.engine.stacked import stacked_evaluate
 
     sync = SYNCS_OF_AN_EVALUATION * timing.sync_seconds

@@ -1,9 +1,9 @@
-"""What is there already: a replica that has ended under the same key is taken as it is.
+"""Look up what exists already: a replica that has ended under the same key is reused.
 
-The key is the one that training would write: code, data, recipe, seed, versions, threads, device. To know
-it, the data has to be read and split, but no model is built; so hundreds of replicas are looked up in a
-second or two. Whether a replica was trained alone or in a stack makes no difference to those who take it:
-both agree to the tolerance of `apoint.engine.stacked`.
+The key is the one that training would write: code, data, recipe, seed, versions, threads, device. To
+compute it, the data must be read and split, but no model is built; so hundreds of replicas are looked up in
+a second or two. Whether a replica was trained alone or in a stack makes no difference for reuse: both agree
+to the tolerance of `apoint.engine.stacked`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ STACKED = "arithmetic"  # the part of a key that only runs trained in a stack ha
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a task is.
+    """The state of a task's run.
 
     Attributes:
         state: `new`, `begun`, `busy`, `ended`, `foreign` if its folder has another key, or `damaged` if its
-            record is not as it was written, or has no seal though it ended.
+            record is not as it was written, or has no seal although it ended.
         ended: How it ended, if it has.
-        differences: In what its key differs, if it does; what is wrong with it, if it is damaged.
-        stacked: Whether it was trained in a stack; it cannot go on alone then, nor the other way round.
+        differences: How its key differs, if it does; what is wrong with it, if it is damaged.
+        stacked: Whether it was trained in a stack; it then cannot resume alone, nor vice versa.
     """
 
     state: str
@@ -47,14 +47,14 @@ class RunState:
 
 
 def is_begun_alone(standing: RunState) -> bool:
-    """Whether a task has a run that can only go on alone."""
+    """Whether a task has a run that can only resume alone."""
     return standing.state == "begun" and not standing.stacked
 
 
 class Recall:
     """Looks tasks up in the run folders.
 
-    What it finds of data and code is taken to hold as long as it lives: make one for each call.
+    What it finds about data and code is cached for its lifetime: create one per call.
     """
 
     def __init__(self, options: Options) -> None:
@@ -85,7 +85,7 @@ class Recall:
         return self._data[place]
 
     def standing(self, task: Task) -> RunState:
-        """How far a task is."""
+        """Return the state of a task's run."""
         folder = task.folder(self.options.root)
         if not is_run_folder(folder):
             return RunState("new")
@@ -111,8 +111,8 @@ class Recall:
     def set_aside(self, task: Task, before: RunState) -> None:
         """Rename the folder of a task, so that it can be trained again; nothing is lost.
 
-        The folder's lock is held meanwhile, so that nobody can be training in it; and if it does not stand as
-        it did before, since another process has made it anew, it is left alone.
+        The folder's lock is held meanwhile, so that no other process can be training in it. If its state is
+        not the same as before, because another process has recreated it, it is left alone.
         """
         folder = task.folder(self.options.root)
         with contextlib.suppress(UsageError, StorageError), FileLock(folder / LOCK):
@@ -121,7 +121,7 @@ class Recall:
 
 
 def _was_left_by_us(run: Run) -> bool:
-    """Whether this process wrote the run and could not even note that it ended, as memory was short."""
+    """Whether this process wrote the run but could not record that it ended, because memory was short."""
     if any(run.status.get(name) != value for name, value in lease().items()):
         return False
     try:
@@ -132,7 +132,7 @@ def _was_left_by_us(run: Run) -> bool:
 
 
 def ended_by_record(task: Task, run: Run, cached: bool) -> Ended:
-    """How a task ended, as the seal of its run tells."""
+    """How a task ended, according to the seal of its run."""
     seal = run.seal
     assert seal is not None, f"{run.folder} has no seal"
     assert seal.is_evidence, f"{run.folder} is {seal.state}"

@@ -1,4 +1,4 @@
-"""Data in shared memory: read once by the parent, seen by every worker."""
+"""Data in shared memory: read once by the parent, visible to every worker."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class SharedDatasets:
 
 
 def wrap(kept: DatasetCache, known: Collection[str]) -> SharedDatasets:
-    """What a worker does not know yet of the data held here, brought into shared memory.
+    """Move the data held here that a worker does not have yet into shared memory.
 
-    Data that the seed has a part in stays: a worker needs other seeds than this process. Where there is no
-    room in shared memory the gift is empty, and workers read for themselves.
+    Data that depends on the seed is left out: a worker needs other seeds than this process. If there is no
+    room in shared memory, the result is empty and workers read the data themselves.
     """
     sources = {place: source for place, source in kept.sources.items() if place not in known}
     divided = {
@@ -65,7 +65,7 @@ def _is_for_every_seed(kept: DatasetCache, place: str) -> bool:
 
 
 def _fits(tensors: list[Tensor]) -> bool:
-    """Whether there is room in shared memory for what is not there yet; where nobody can tell, there is."""
+    """Whether shared memory has room for the tensors that are not in it yet; True if unknown."""
     private = (tensor.untyped_storage() for tensor in tensors)
     sizes = {storage.data_ptr(): storage.nbytes() for storage in private if not storage.is_shared()}
     if not sizes or not os.path.isdir(_SHARED):

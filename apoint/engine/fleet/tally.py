@@ -1,7 +1,7 @@
-"""How far a fleet is, and how long it will probably take from here.
+"""The progress of a fleet, and an estimate of the remaining time.
 
-The time left is the work left at the speed so far. Work is counted in replicas, weighted with what a replica
-of its recipe costs where that was measured; a replica that is half-way is half done.
+The time left is the work left at the speed so far. Work is counted in replicas, weighted by the cost of a
+replica of the recipe where that was measured; a replica that is halfway is half done.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Tally:
     """Counts what is done.
 
     Args:
-        tasks: Those to train.
-        cached: How many more were there already.
-        clock: Tells the seconds.
+        tasks: The tasks to train.
+        cached: How many more had a result already.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -36,39 +36,39 @@ class Tally:
         self.failed = 0
 
     def weigh(self, seconds: Callable[[Task], float | None]) -> None:
-        """Count tasks by what they cost, if that is known of all."""
+        """Weight tasks by their cost, if it is known for all."""
         known = {id(task): seconds(task) for task in self._tasks}
         if all(known.values()):
             self._weights = {place: value or 1.0 for place, value in known.items()}
 
     def begin(self, tasks: Iterable[Task]) -> None:
-        """These tasks are in training from now on."""
+        """Mark tasks as in training from now on."""
         self._running |= {id(task) for task in tasks}
         if self._trained_from is None:
             self._trained_from = self._clock()
 
     def pause(self, tasks: Iterable[Task]) -> None:
-        """These tasks are not in training any more."""
+        """Mark tasks as no longer in training."""
         self._running -= {id(task) for task in tasks}
 
     def inherit(self, task: Task, share: float) -> None:
-        """A task had come so far before."""
+        """Set the share of a task that was done before."""
         self._shares[id(task)] = self._inherited[id(task)] = share
 
     def step(self, task: Task, share: float) -> None:
-        """A task has come so far."""
+        """Set the share of a task that is done."""
         self._shares[id(task)] = share
         self._inherited[id(task)] = min(self._inherited[id(task)], share)
 
     def end(self, task: Task, failed: bool = False) -> None:
-        """A task has ended."""
+        """Mark a task as ended."""
         self.pause([task])
         self._shares[id(task)] = 1.0
         self.done += 1
         self.failed += failed
 
     def moment(self) -> FleetMoment:
-        """Where the fleet stands."""
+        """The current state of the fleet."""
         whole = sum(self._weights.values())
         reached = sum(weight * self._shares[place] for place, weight in self._weights.items())
         return FleetMoment(

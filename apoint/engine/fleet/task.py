@@ -1,4 +1,4 @@
-"""The words of a fleet: a task, a group of tasks, how a task ended, and where a fleet stands."""
+"""The terms of a fleet: a task, a group of tasks, how a task ended, and the state of a fleet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Task:
     seed: int
 
     def folder(self, root: Path) -> Path:
-        """Where its record goes."""
+        """The run folder of the task."""
         return run_folder(root, self.recipe, self.seed)
 
 
@@ -40,8 +40,8 @@ class Ended:
         folder: Its run folder.
         state: `finished` or `diverged`.
         reason: Why it did not finish, in a sentence; empty if it did.
-        seconds: What its training took, of one core, as its record tells.
-        cached: Whether it was there already.
+        seconds: Its training time on one core, according to its record.
+        cached: Whether the result existed already.
     """
 
     task: Task
@@ -54,7 +54,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks that one process trains together: one task as it is, several stacked.
+    """Tasks that one process trains together: a single task alone, several stacked.
 
     Attributes:
         number: Unique among the groups of a fleet.
@@ -71,16 +71,16 @@ class Group:
 
 @dataclass(frozen=True)
 class FleetMoment:
-    """Where a fleet stands, for whoever watches it.
+    """The state of a fleet, as passed to `watch`.
 
     Attributes:
-        done: Tasks that have ended, those from the cache included.
-        total: Tasks in all.
-        cached: Tasks that were there already.
+        done: Tasks that have ended, including those from the cache.
+        total: The total number of tasks.
+        cached: Tasks that had a result already.
         failed: Tasks that diverged.
-        running: Replicas in training just now.
-        seconds: Since this call of `train` began.
-        remaining_seconds: What is probably left; None while nobody can tell.
+        running: Replicas currently in training.
+        seconds: Seconds since this call of `train` began.
+        remaining_seconds: Estimated seconds left; None while unknown.
         progress: The share of all work that is done, from 0 to 1.
     """
 
@@ -95,4 +95,4 @@ class FleetMoment:
 
 
 def silent(_: Any) -> None:
-    """Hears and sees nothing: what `say` and `watch` are by default."""
+    """Do nothing: the default for `say` and `watch`."""

@@ -1,4 +1,4 @@
-"""Timings of the recipes of a fleet: each is measured once, in a time bounded by what there is to do."""
+"""Timings of the recipes of a fleet: each is measured once, in a time bounded by the work to do."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from apoint.engine.fleet.task import Task
 from apoint.recipe import Recipe
 
 STACKED_SECONDS = 1.2  # at most, for the stacks of all recipes together
-STACKED_SHARE = 0.03  # of the work predicted
-LONG_SECONDS, LONG_WORK = 2.5, 600.0  # where there is work for so long, more of it
-SHORT_STARTS = 10  # stacks may be so many times as fast as one replica after the other
+STACKED_SHARE = 0.03  # of the predicted work
+LONG_SECONDS, LONG_WORK = 2.5, 600.0  # the higher limit, where there is this much work
+SHORT_STARTS = 10  # stacks may be this many times as fast as one replica after another
 SURE_SECONDS = 120.0
-"""Work of so long is shared among processes in any case, which may start while it is measured; that disturbs
-the measurements, so that they are made twice in turn, and the better one counts."""
+"""Work this long is shared among processes in any case, so they may start while it is measured. That disturbs
+the measurements, so they are made twice in turn, and the better one counts."""
 HEAVY_SECONDS, HEAVY_STEP = 8.0, 0.002
-"""So is work of several starts of a worker whose steps are heavy: a stack saves them little, since it saves
-Python and not arithmetic, and would have to save more than all other processors together could do."""
-LEAST_SECONDS = 0.05  # a stack that can be watched for less is not worth trying
+"""So is work as long as several worker starts, if its steps are heavy: a stack saves little there, since it
+saves Python and not arithmetic, and would have to save more than all other processors together could do."""
+LEAST_SECONDS = 0.05  # a stack that can be measured for less is not worth trying
 
 
 class Timer:
-    """Times recipes and remembers.
+    """Times recipes and remembers the results.
 
     Args:
         options: How replicas would be trained.
@@ -41,13 +41,13 @@ class Timer:
     def work(
         self, tasks: Sequence[Task], stacked: bool, start_seconds: float | None, workers: int = 1
     ) -> Work:
-        """What there is to do, with the timings of all recipes.
+        """The work to do, with the timings of all recipes.
 
         Args:
-            tasks: What is to be trained.
-            stacked: Whether stacks are to be considered.
-            start_seconds: How long workers take to start: None if nobody knows yet.
-            workers: How many processes may share the work, which decides what stacks are likely.
+            tasks: The tasks to train.
+            stacked: Whether to consider stacks.
+            start_seconds: How long workers take to start; None if unknown.
+            workers: How many processes may share the work, which determines the likely stack sizes.
         """
         recipes: dict[str, list[Task]] = {}
         for task in tasks:
@@ -65,20 +65,20 @@ class Timer:
         return Work([(self._timings[kind], number) for kind, number in counted], start)
 
     def seconds(self, task: Task) -> float | None:
-        """What a replica takes alone, if it was measured."""
+        """Seconds to train a replica alone, if measured."""
         timing = self._timings.get(self._kind(task))
         return timing.alone if timing else None
 
     def is_sure_of_workers(self, work: Work) -> bool:
-        """Whether work will be shared among processes whatever further measurements say."""
+        """Whether work will be shared among processes regardless of further measurements."""
         whole = sum(timing.alone * number for timing, number in work.recipes)
         is_heavy = all(timing.step_seconds > HEAVY_STEP for timing, _ in work.recipes)
         return whole > (HEAVY_SECONDS if is_heavy else SURE_SECONDS)
 
     def _kind(self, task: Task) -> str:
-        """What recipes have in common that take equally long: all but the numbers of the optimizer.
+        """What recipes that take equally long have in common: all but the numbers of the optimizer.
 
-        Whether such a number is 0 makes a difference, since much is left out then.
+        Whether such a number is 0 makes a difference, since much is then left out.
         """
         recipe = task.recipe
         if id(recipe) not in self._kinds:
@@ -86,7 +86,7 @@ class Timer:
             settings = values["optimizer"].items()
             signs = {name: bool(value) if isinstance(value, float) else value for name, value in settings}
             text = json.dumps({**values, "optimizer": signs}, sort_keys=True)
-            self._kinds[id(recipe)] = recipe, text  # which keeps the recipe, so that no other gets its number
+            self._kinds[id(recipe)] = recipe, text  # keeps the recipe alive, so that no other gets its id
         return self._kinds[id(recipe)][1]
 
     def _time_stacks(self, kinds: dict[str, list[Task]], whole: float, workers: int, start: float) -> None:
@@ -98,7 +98,7 @@ class Timer:
                 self._tried.add(kind)
                 likely = likely_sizes(len(same), workers)
                 if self._timings[kind].alone * len(same) < SHORT_STARTS * start:
-                    likely.sort()  # where the smallest, which is the cheapest to try, may show enough
+                    likely.sort()  # the smallest is the cheapest to try and may show enough
                 self._time_stack(kind, same, allowed, likely, rounds, _too_soon(start, workers) / len(kinds))
 
     def _time_stack(
@@ -110,13 +110,13 @@ class Timer:
         rounds: int,
         too_soon: float,
     ) -> None:
-        """Measure the sizes that may be used, as many as fit into the time; else the largest that does.
+        """Measure as many of the sizes that may be used as fit into the time; else the largest that fits.
 
-        No more is measured once some stacks are found to be done too soon for workers to be worth a start:
-        then there is little left to gain.
+        Measuring stops once some stacks turn out to finish too soon for workers to be worth starting: then
+        there is little left to gain.
 
-        A size between two that were measured is guessed on a line, and the cost of a stack is no line: it
-        falls until the processor's cache is full and then rises. So what will be used is what is measured.
+        A size between two measured ones is interpolated linearly, but the cost of a stack is not linear: it
+        falls until the processor's cache is full and then rises. So the sizes that will be used are measured.
         """
         timing = self._timings[kind]
         fitting = [size for size in likely if cost(timing, size) < allowed]
@@ -133,16 +133,16 @@ class Timer:
 
 
 def _too_soon(start: float, workers: int) -> float:
-    """How long work must take here for workers to be done sooner: t = start + COMPANY * t / workers."""
+    """How long work must take here for workers to finish sooner: t = start + COMPANY * t / workers."""
     return start / (1 - COMPANY / workers) if workers > COMPANY else start
 
 
 def likely_sizes(replicas: int, workers: int) -> list[int]:
-    """The sizes of stacks worth considering, the likeliest first: shared among all workers, or in one."""
+    """Stack sizes worth considering, the likeliest first: divided among all workers, or in one stack."""
     shares = (workers, 2 * workers, 1, 2)
     return [size for size in dict.fromkeys(default_stack(replicas, share) for share in shares) if size > 1]
 
 
 def cost(timing: Timing, size: int) -> float:
-    """What trying a stack costs at most: building it, a rehearsal of it and of two replicas, two steps."""
+    """The maximum cost of trying a stack: building it, a rehearsal of it and of two replicas, two steps."""
     return size * timing.building_seconds + (3 * size + 2) * timing.step_seconds

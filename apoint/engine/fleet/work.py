@@ -1,4 +1,4 @@
-"""Training a group in this process: what a worker does, and the fleet itself where there are no workers."""
+"""Train a group in this process: done by a worker, or by the fleet itself where there are no workers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class _BusyError(Exception):
 
 
 def train_group(group: Group, report: Report, kept: DatasetCache, stacker: Stacker | None = None) -> None:
-    """Train a group to its end; every way in which that can go is reported.
+    """Train a group to its end; every outcome is reported.
 
     Args:
         group: What to train.
         report: Called with events.
-        kept: The data that this process holds.
+        kept: The cache of the data that this process holds.
         stacker: Trains several sessions in one computation; by default `apoint.engine.stacked`'s.
     """
     report(GroupBegun(group.number))
@@ -76,7 +76,7 @@ class _Work:
 
     @functools.cached_property
     def recall(self) -> Recall:
-        """What is there; made when it is asked for first, since that can go wrong."""
+        """The lookup of what exists; created on first use, since that can fail."""
         return Recall(self.group.options)
 
     def fail(self, failure: Failure) -> None:
@@ -85,7 +85,7 @@ class _Work:
             self._failed(member, failure)
 
     def run(self) -> None:
-        """Train the members that have not ended; together if there are several, if that is possible."""
+        """Train the members that have not ended; together if there are several and it is possible."""
         members = range(len(self.group.tasks))
         missing = [member for member in members if not self._found(member)]
         if len(missing) > 1 or (missing and self._goes_on):
@@ -97,14 +97,14 @@ class _Work:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether there is a stack to go on with."""
+        """Whether there is a stack to resume."""
         return self.group.place is not None and self.group.place.is_dir()
 
     def _folder(self, member: int) -> Path:
         return self.group.tasks[member].folder(self.group.options.root)
 
     def _found(self, member: int) -> bool:
-        """Whether a member has ended already: in a process that died before it could tell, or elsewhere."""
+        """Whether a member has ended already: in a process that died before reporting it, or elsewhere."""
         standing = self.recall.standing(self.group.tasks[member])
         if standing.state == "busy":
             raise _BusyError
@@ -139,7 +139,7 @@ class _Work:
     # -- together ------------------------------------------------------------------------------------------
 
     def _together(self, members: list[int]) -> list[int]:
-        """Train members in one computation; returns those that have to be trained alone after all."""
+        """Train members in one computation; return those that must be trained alone after all."""
         try:
             self._stack(members)
         except DamagedError as error:
@@ -156,14 +156,14 @@ class _Work:
             stack(sessions, self.group.place, self._watch(tuple(members)), self._say)
         except (TrainingInterruptedError, UsageError) as error:
             raise self._busy_or(error, members) from None
-        except StorageError:  # one after the other would end the same way
+        except StorageError:  # one after another would fail the same way
             raise
         except Exception as error:
             reason = getattr(error, "reason", as_reason(error))
             self._say(f"fleet: not stacked, but one after the other, because {reason}")
 
     def _begin_anew(self, members: list[int], error: DamagedError) -> None:
-        """Set aside what members that have not ended had come to, since a record of it is damaged."""
+        """Set aside the progress of members that have not ended, since a record of it is damaged."""
         self._say(f"{error}. It is renamed and trained again")
         if self.group.place is not None:
             shutil.rmtree(self.group.place, ignore_errors=True)
@@ -204,19 +204,19 @@ class _Work:
             self._ended(member, "finished")
 
     def _leave_stack(self, member: int) -> None:
-        """Set a run aside that was begun in a stack: it cannot go on alone."""
+        """Set aside a run that was begun in a stack: it cannot resume alone."""
         task = self.group.tasks[member]
         standing = self.recall.standing(task)
         if standing.state == "begun" and standing.stacked:
             self.recall.set_aside(task, standing)
 
     def _busy_or(self, error: ApointError, members: list[int]) -> Exception:
-        """The error; or that a folder is busy, if that was the cause of a usage error."""
+        """The error; or a `_BusyError`, if a busy folder caused a usage error."""
         is_usage = isinstance(error, UsageError)
         return _BusyError() if is_usage and any(self._is_held(member) for member in members) else error
 
     def _is_held(self, member: int) -> bool:
-        """Whether somebody else writes, or has written meanwhile, into the run folder of a member."""
+        """Whether another process writes, or has written in the meantime, to the run folder of a member."""
         try:
             FileLock(self._folder(member) / LOCK).release()
         except UsageError:
@@ -241,6 +241,6 @@ def stacker_of_the_engine() -> Stacker:
 
 
 def as_reason(error: Exception) -> str:
-    """What an error says, in one line; errors of our own speak for themselves."""
+    """An error in one line; apoint's own errors need no type name."""
     text = first_line(error)
     return text if isinstance(error, ApointError) else f"{type(error).__name__}: {text}"

@@ -1,6 +1,6 @@
 """The other side of the pool: a process that trains the groups it is sent.
 
-`apoint.child` comes first: it ties the process to its parent, takes messages in, and then imports this.
+`apoint.child` runs first: it ties the process to its parent, receives messages, and then imports this module.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Job:
-    """A group to train, and what it needs: a folder to stand in, the user's files and modules, data.
+    """A group to train, and what it needs: a working folder, the user's files and modules, data.
 
     `stacker` trains several sessions in one computation; by default `apoint.engine.stacked`'s.
-    `allow_code` tells whether a recipe that lies in a record may run the files that it names.
+    `allow_code` says whether a recipe in a record may run the files that it names.
     """
 
     group: Group
@@ -50,7 +50,7 @@ class Job:
 
 
 def main(connection: Connection, inbox: Inbox) -> None:
-    """Train what comes in, until the process ends with its pipe."""
+    """Train incoming groups, until the process ends with its pipe."""
     torch.set_num_threads(1)
     kept = DatasetCache()
 

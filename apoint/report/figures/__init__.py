@@ -1,4 +1,4 @@
-"""Each chart alone, as SVG with text as text; colours are variables with a light colour to fall back on.
+"""Each chart alone, as SVG with text as text; colours are variables with a light colour as fallback.
 
 slope            every pair, baseline to candidate
 forest           every pair's difference, with the mean and its interval

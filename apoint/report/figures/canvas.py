@@ -1,4 +1,4 @@
-"""The sheet that every figure is drawn on: size, type, palette, and what can be pointed at."""
+"""The sheet that every figure is drawn on: size, fonts, palette, and what can be pointed at."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-WIDTH = 410  # of a telephone, nearly, and of half a page: text is as large as meant on both
+WIDTH = 410  # about that of a phone and of half a page: text has its intended size on both
 TITLE_LETTERS = 62
 SMALL, NORMAL = 12.0, 13.0
 MOST_STRIPS = 120
-_ROUNDING = 1e-9  # of the largest tick: what is less is 0
-_LEGEND_LETTERS = 36  # what fits into one row beside three symbols
-_COLUMN_LETTERS = 25  # what fits beside a symbol into half of the width
+_ROUNDING = 1e-9  # of the largest tick: anything smaller is 0
+_LEGEND_LETTERS = 36  # what fits into one row next to three symbols
+_COLUMN_LETTERS = 25  # what fits next to a symbol into half the width
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "apoint",
@@ -49,7 +49,7 @@ _SETTINGS: dict[str, Any] = {
     "grid.color": light("rule"),
     "grid.linewidth": 1.0,
     "text.color": light("ink"),
-    "text.parse_math": False,  # a name may hold dollar signs
+    "text.parse_math": False,  # a name may contain dollar signs
     "xtick.color": light("edge"),
     "ytick.color": light("edge"),
     "xtick.labelcolor": light("soft"),
@@ -73,12 +73,12 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 class Drawing:
-    """One figure while it is drawn; `axes` is where, `svg` is the result.
+    """One figure while it is drawn: draw on `axes`, get the result from `svg`.
 
     Args:
         name: A word that is unique on the page.
-        height: In the same unit as the width, which is always `WIDTH`.
-        title: What the upright axis shows, with unit and direction; stands over the figure.
+        height: The height, in the same unit as the width, which is always `WIDTH`.
+        title: What the vertical axis shows, with unit and direction; printed above the figure.
     """
 
     def __init__(self, name: str, height: float, title: str) -> None:
@@ -104,8 +104,8 @@ class Drawing:
         Args:
             artist: Any artist.
             kind: Its class on the page.
-            tip: What is shown when it is pointed at; empty if nothing is.
-            data: Its numbers, kept as `data-…` attributes; those that are not finite are left out.
+            tip: The text shown when it is pointed at; empty for none.
+            data: Its values, kept as `data-…` attributes; non-finite ones are left out.
         """
         name = f"mark{len(self._marks)}"
         artist.set_gid(name)
@@ -115,7 +115,7 @@ class Drawing:
         self._marks[name] = {"class": kind, **values, **tips}
 
     def strip(self, x: float, tip: str) -> None:
-        """Let a reader point at the place `x` of the level axis."""
+        """Let a reader point at the place `x` of the horizontal axis."""
         self._strips.append((x, {"class": "strip", "data-tip": clean(tip)}))
 
     def legend(self, handles: Sequence[Artist]) -> None:
@@ -126,7 +126,7 @@ class Drawing:
         self.figure.legend(handles=list(handles), loc="outside lower left", ncols=columns)
 
     def settle(self) -> None:
-        """Fix the layout, so that places on the sheet can be asked for; a second time does nothing."""
+        """Fix the layout, so that positions on the sheet can be queried; a second call does nothing."""
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         engine = self.figure.get_layout_engine()
@@ -139,7 +139,7 @@ class Drawing:
         """The finished figure.
 
         Args:
-            label: What it shows, in a sentence, for those who do not see it.
+            label: What it shows, in a sentence, for readers who cannot see it.
         """
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -166,7 +166,7 @@ class Drawing:
 
 @contextmanager
 def sheet(name: str, height: float, title: str) -> Iterator[Drawing]:
-    """A drawing under this package's settings alone; the user's own matplotlib settings do not matter."""
+    """A drawing under this package's settings alone; the user's matplotlib settings have no effect."""
     from matplotlib import style
 
     with style.context(["default", _SETTINGS]):
@@ -175,21 +175,21 @@ def sheet(name: str, height: float, title: str) -> Iterator[Drawing]:
 
 @contextmanager
 def _without_glyph_warnings() -> Iterator[None]:
-    """A name may hold letters that matplotlib's font lacks; the browser's fonts have them."""
+    """Ignore letters of names that matplotlib's font lacks; the browser's fonts have them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
 
 
 def key_line(label: str, role: str, **style: Any) -> Any:
-    """An entry of a legend: a line, a marker, or both."""
+    """A legend entry: a line, a marker, or both."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, color=light(role), markeredgecolor=light("paper"), **style)
 
 
 def key_area(label: str, role: str) -> Any:
-    """An entry of a legend: an area."""
+    """A legend entry: an area."""
     from matplotlib.patches import Patch
 
     return Patch(label=label, color=light(role), linewidth=0)
@@ -200,7 +200,7 @@ def _spelled(value: float | str) -> str:
 
 
 def _evenly(items: list[Any], most: int) -> list[Any]:
-    """At most so many of the items, evenly spread, the first and the last among them."""
+    """At most `most` of the items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return items
     return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]
@@ -216,7 +216,7 @@ def label_ticks(axis: Axis, signed: bool = False) -> None:
 
 
 def tick_words(value: float, ticks: Sequence[float], signed: bool = False) -> str:
-    """A tick's label, with the digits that tell all of them apart."""
+    """A tick's label, with enough digits to distinguish all ticks."""
     largest = max(map(abs, ticks))
     if abs(value) <= _ROUNDING * largest:
         return "0"
@@ -233,5 +233,5 @@ def _is_exact(tick: float, places: int, largest: float) -> bool:
 
 
 def finite(values: Sequence[float]) -> list[float]:
-    """The values that are numbers."""
+    """The finite values."""
     return [value for value in values if math.isfinite(value)]

@@ -27,7 +27,7 @@ def training_curves(record: ComparisonRecord, panel: Panel, name: str = "curves"
 
     Args:
         record: The comparison.
-        panel: What to draw, as `Panel.of_metric` makes it.
+        panel: What to draw, from `Panel.of_metric`.
         name: A word that is unique on the page.
     """
     title = axis_title(panel.metric, panel.higher_is_better) + (", log scale" if panel.logarithmic else "")
@@ -57,7 +57,7 @@ def _set_log_scale(drawing: Drawing) -> None:
 
 
 def _draw_arm(drawing: Drawing, panel: Panel, arm: str) -> None:
-    """Median, band, and single seeds where they are few."""
+    """Draw the median, the band, and single seeds where there are few."""
     found, line = panel.bands[arm], _LINES[arm]
     for curve in panel.lines[arm]:
         _draw_single(drawing, arm, line, curve)
@@ -92,13 +92,13 @@ def _level_axis(drawing: Drawing, unit: str, bands: Collection[Band], from_zero:
 
 
 def _legend(record: ComparisonRecord, panel: Panel) -> list[Any]:
-    """The arms by their names; these are too long to stand at the ends of the lines."""
+    """The arms by their names, which are too long to be placed at the ends of the lines."""
     titles = record.verdict.arm_titles
     return [key_line(titles[arm], arm, linewidth=2.4, linestyle=_LINES[arm]) for arm in panel.bands]
 
 
 def _tell(drawing: Drawing, record: ComparisonRecord, panel: Panel) -> None:
-    """What a reader sees when pointing at a place along training."""
+    """Add what a reader sees when pointing at a place along training."""
     places = sorted({x for each in panel.bands.values() for x in each.x.tolist()})
     known = {arm: {x: place for place, x in enumerate(each.x.tolist())} for arm, each in panel.bands.items()}
     for x in places:
@@ -141,9 +141,9 @@ def difference_curve(
 
     Args:
         record: The comparison.
-        panel: What to draw, as `Panel.of_difference` makes it.
+        panel: What to draw, from `Panel.of_difference`.
         name: A word that is unique on the page.
-        second_half: Whether the panel is the second half of training alone.
+        second_half: Whether the panel is only the second half of training.
     """
     found = panel.bands["candidate"]
     title = f"paired difference in {metric_name(panel.metric)} ({metric_unit(panel.metric)})\n"
@@ -164,7 +164,7 @@ def difference_curve(
 
 
 def _draw_zero(drawing: Drawing, record: ComparisonRecord, panel: Panel, with_interval: bool) -> None:
-    """Zero, the margin, and limits that hold them, the curves and the interval where that is wanted."""
+    """Draw zero and the margin, in limits that hold them, the curves and, where wanted, the interval."""
     axes, verdict = drawing.axes, record.verdict
     ends = finite([0.0, verdict.margin, -verdict.margin, *panel.limits])
     if with_interval or verdict.interval[1] - verdict.interval[0] <= 2 * (max(ends) - min(ends)):
@@ -178,7 +178,7 @@ def _draw_zero(drawing: Drawing, record: ComparisonRecord, panel: Panel, with_in
 
 
 def _draw_effect(drawing: Drawing, record: ComparisonRecord) -> None:
-    """The verdict's own mean and interval beside the end of the curve, if they have room there."""
+    """Draw the verdict's own mean and interval next to the end of the curve, if there is room."""
     effect, (low, high) = record.verdict.effect, record.verdict.interval
     bottom, top = drawing.axes.get_ylim()
     if not (bottom <= low and high <= top and math.isfinite(effect)):

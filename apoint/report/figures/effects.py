@@ -1,4 +1,4 @@
-"""Many changes under each other: the mean and interval of each against the same zero and the same margin."""
+"""Many changes in rows: the mean and interval of each against the same zero and the same margin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STYLES: dict[str, tuple[str, str]] = {  # the colour and the marker of an outcom
 }
 _LABEL_LETTERS = 25
 _ROW, _LINE, _AROUND = 30.0, 13.0, 118.0  # heights: a row, a further line of its label, title and legend
-_REACH = 6.0  # beyond so many times what is usual, a row is cut at the edge, and its number written
+_REACH = 6.0  # beyond this many times what is usual, a row is cut at the edge, and its number written
 _FEWEST_TO_CUT = 4
 _CUT_WORDS = 0.15  # of what is shown
 
@@ -43,7 +43,7 @@ def effects(
 
     Args:
         entries: Screened changes, or comparisons.
-        metric: What they compare.
+        metric: The metric they compare.
         margin: The smallest difference that matters.
         digits: How numbers are written.
         name: A word that is unique on the page.
@@ -65,9 +65,9 @@ def effects(
 
 
 def cut(rows: Sequence[Entry], margin: float) -> tuple[float, float]:
-    """What the level axis shows: every interval, unless one is so far away that the others could not be read.
+    """The range of the horizontal axis: every interval, unless one is so far away that others are unreadable.
 
-    A change with which training fails moves a metric a hundred times more than one that helps a little.
+    A change that makes training fail moves a metric a hundred times more than one that helps a little.
     """
     reaches = [max(finite([abs(end) for end in (*entry.interval, entry.effect)]), default=0.0)
                for entry in rows]  # fmt: skip
@@ -76,7 +76,7 @@ def cut(rows: Sequence[Entry], margin: float) -> tuple[float, float]:
     most = _REACH * max(statistics.median(reaches), *finite([margin]), 0.0)
     near = [end for end in ends if abs(end) <= most or len(rows) < _FEWEST_TO_CUT]
     low, high = min(near), max(near)
-    words = _CUT_WORDS * (high - low)  # room for the number of what is cut
+    words = _CUT_WORDS * (high - low)  # room for the number of a row that is cut
     return padded(low - words * (min(ends) < low), high + words * (max(ends) > high), 0.06)
 
 
@@ -87,7 +87,7 @@ def _wrapped(entry: Entry) -> str:
 
 
 def _places(labels: Sequence[str]) -> list[float]:
-    """Where the rows stand, the last at 0; a label of several lines gets room for them."""
+    """The heights of the rows, the last at 0; a label of several lines gets room for them."""
     places: list[float] = []
     height = half = 0.0
     for label in reversed(labels):
@@ -125,7 +125,7 @@ def _frame(
 
 
 def _draw_pairs(drawing: Drawing, entry: Entry, place: float, limits: tuple[float, float]) -> None:
-    """Every pair as a short stroke behind the interval; those beyond the edge are not drawn."""
+    """Draw every pair as a short stroke behind the interval; those beyond the edge are not drawn."""
     inside = [value for value in entry.differences if limits[0] <= value <= limits[1]]
     if inside:
         (drawn,) = drawing.axes.plot(

@@ -1,4 +1,4 @@
-"""The differences: one row a pair, sorted, with the mean and its interval under them."""
+"""The differences: one row per pair, sorted, with the mean and its interval below them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from apoint.report.words import NO_INTERVAL, confidence, metric_name, metric_uni
 
 MOST_LABELLED_ROWS = 24
 _WORDED_ROW = 13.0  # the height of a row with words in it
-_MEAN_ROW = 13.0  # how far the mean stands under the last pair, at least
+_MEAN_ROW = 13.0  # how far the mean is below the last pair, at least
 _MOST_LETTERS = 20  # of an arm's name on the larger side of zero
-_ROWS_HEIGHT = 0.72 * HEIGHT  # what is left for rows beside title, axis and legend
+_ROWS_HEIGHT = 0.72 * HEIGHT  # what title, axis and legend leave for rows
 
 
 def forest(record: ComparisonRecord, name: str = "forest") -> str:
@@ -42,7 +42,7 @@ def forest(record: ComparisonRecord, name: str = "forest") -> str:
 
 
 def _limits(record: ComparisonRecord, pairs: list[Pair]) -> tuple[float, float]:
-    """What the level axis shows: all pairs that did not fail, the interval, the margin and zero."""
+    """The range of the horizontal axis: all pairs that did not fail, the interval, the margin and zero."""
     verdict = record.verdict
     values = [pair.difference for pair in pairs if not any(pair.failed)]
     values += [*verdict.interval, verdict.effect, 0.0, verdict.margin, -verdict.margin]
@@ -55,7 +55,7 @@ def _is_outside(pair: Pair, limits: tuple[float, float]) -> bool:
 
 
 def _heights(pairs: list[Pair], limits: tuple[float, float]) -> list[float]:
-    """Where the rows stand, the last at 1; a row that carries words gets room for them."""
+    """The heights of the rows, the last at 1; a row with words gets room for them."""
     room = max(1.0, _WORDED_ROW / _ROWS_HEIGHT * len(pairs))
     heights, height = [], 1.0
     for pair in reversed(pairs):
@@ -67,7 +67,7 @@ def _heights(pairs: list[Pair], limits: tuple[float, float]) -> list[float]:
 
 
 def _mean_height(num_rows: int) -> float:
-    """Where the mean stands: a row under zero, more where rows are narrow."""
+    """The height of the mean: a row below zero, more where rows are narrow."""
     return -max(0.95, _MEAN_ROW / _ROWS_HEIGHT * num_rows)
 
 
@@ -99,7 +99,7 @@ def _frame(
 
 
 def _say_direction(drawing: Drawing, record: ComparisonRecord, limits: tuple[float, float]) -> None:
-    """Which side is whose, on top of the larger side."""
+    """Write which arm the larger side of zero favours, at its top."""
     right = limits[1] > -limits[0]
     names = {part: cut(name, _MOST_LETTERS) for part, name in record.verdict.arm_names.items()}
     words = drawing.axes.annotate(
@@ -114,7 +114,7 @@ def _say_direction(drawing: Drawing, record: ComparisonRecord, limits: tuple[flo
 def _draw_row(
     drawing: Drawing, record: ComparisonRecord, pair: Pair, row: float, limits: tuple[float, float]
 ) -> None:
-    """A stem from zero to the difference; an arrow at the edge if a failed replica leads out of it."""
+    """Draw a stem from zero to the difference; an arrow at the edge if a failed replica leads out of it."""
     role, line = STYLES[pair.kind]
     outside = _is_outside(pair, limits)
     end = min(max(pair.difference, limits[0]), limits[1])

@@ -52,8 +52,8 @@ def not_reached(verdict: VerdictRecord) -> list[int]:
 def boundary(verdict: VerdictRecord) -> list[tuple[int, float]]:
     """How large the mean of symmetric differences must be at each look to decide `better` or `worse`.
 
-    Pairs and height. For planned looks not reached it is what the standard deviation of the last look would
-    give. Empty if there is only one, which makes no line.
+    Tuples of pairs and height. For planned looks not reached, the height follows from the standard deviation
+    of the last look. Empty if there is only one, which makes no line.
     """
     found = [(look.pairs, look.symmetric_half) for look in verdict.looks]
     if verdict.looks:
@@ -67,7 +67,7 @@ def boundary(verdict: VerdictRecord) -> list[tuple[int, float]]:
 
 
 def _multiplier(verdict: VerdictRecord, pairs: int) -> float:
-    """c of the interval at a look that was planned; not a number if no valid plan was recorded."""
+    """The multiplier c of the interval at a planned look; NaN if no valid plan was recorded."""
     from apoint.verdict import planned_multiplier
 
     try:
@@ -129,7 +129,7 @@ def _draw_bars(drawing: Drawing, record: ComparisonRecord) -> None:
         (mean,) = drawing.axes.plot(
             [look.pairs], [look.effect], marker="o", markersize=9, color=light("candidate"),
             markeredgecolor=light("paper"), markeredgewidth=1.4, linestyle="none",
-            zorder=5 + look.has_interval,  # alone, it takes the bar's turn when arrow keys step through
+            zorder=5 + look.has_interval,  # without a bar, it takes its turn when arrow keys step through
         )  # fmt: skip
         pointed = mean
         if look.has_interval:
@@ -145,7 +145,7 @@ def _draw_bars(drawing: Drawing, record: ComparisonRecord) -> None:
 
 
 def _draw_band(drawing: Drawing, record: ComparisonRecord) -> None:
-    """Many looks: one band, and a strip to point at for each."""
+    """Draw many looks: one band, and a strip to point at for each."""
     made = record.verdict.looks
     x = [look.pairs for look in made]
     nothing = (math.nan, math.nan)

@@ -30,7 +30,7 @@ _BROKEN_BEYOND = 0.75  # the axis is broken if the cap is farther away than this
 
 @dataclass(frozen=True)
 class BrokenScale:
-    """Heights between 0 and 1: the values fill them, and a cap that is far away gets a place of its own."""
+    """Heights between 0 and 1: the values fill them, and a cap that is far away gets a separate place."""
 
     low: float
     high: float
@@ -42,8 +42,8 @@ class BrokenScale:
         """The scale for these values; those of failed replicas are set apart if they are far away.
 
         Args:
-            values: Of replicas that finished, and the means.
-            failed: Of replicas that failed: all equal, or none.
+            values: Values of replicas that finished, and the means.
+            failed: Values of replicas that failed: all equal, or none.
         """
         inner = finite(values) or finite(failed) or [0.0, 1.0]
         low, high = min(inner), max(inner)
@@ -66,11 +66,11 @@ class BrokenScale:
 
     @property
     def cap_is_below(self) -> bool:
-        """On which side the cap stands."""
+        """Whether the cap is below the values."""
         return self.cap < self.low
 
     def height(self, value: float) -> float:
-        """The place of a value."""
+        """The height of a value."""
         if not math.isfinite(value):
             return math.nan
         if not self.broken:
@@ -109,13 +109,13 @@ def slope(record: ComparisonRecord, name: str = "slope") -> str:
 
 
 def _means(record: ComparisonRecord) -> list[float]:
-    """Baseline's and candidate's."""
+    """The means of baseline and candidate."""
     columns = [pair.baseline for pair in record.pairs], [pair.candidate for pair in record.pairs]
     return [sum(column) / len(column) if column else math.nan for column in columns]
 
 
 def _draw_columns(drawing: Drawing, record: ComparisonRecord, scale: BrokenScale, means: list[float]) -> None:
-    """The two uprights with their names, and the axis."""
+    """Draw the two vertical lines with their names, and the axis."""
     axes, digits = drawing.axes, digits_of(record)
     axes.set_xlim(-0.16, 1.16)
     axes.set_ylim(-0.02, 1.02)
@@ -133,7 +133,7 @@ def _draw_columns(drawing: Drawing, record: ComparisonRecord, scale: BrokenScale
 
 
 def _below(title: str) -> str:
-    """An arm's name under its upright: narrow lines, so that the two do not touch."""
+    """An arm's name below its vertical line: narrow lines, so that the two do not touch."""
     return "\n".join(textwrap.wrap(clean(title), _COLUMN_LETTERS, max_lines=3, placeholder=" …"))
 
 
@@ -182,7 +182,7 @@ def _draw_mean(drawing: Drawing, means: list[float], scale: BrokenScale) -> None
 
 
 def _draw_cap(drawing: Drawing, record: ComparisonRecord, scale: BrokenScale) -> None:
-    """The level at which failed replicas are counted, and the break of the axis before it."""
+    """Draw the level that failed replicas count as, and the axis break before it."""
     axes, place = drawing.axes, scale.height(record.cap)
     line = axes.axhline(place, color=light("soft"), linewidth=1.2, linestyle=(0, (1.2, 2.4)), zorder=2)
     drawing.mark(line, "cap", value=record.cap)

@@ -1,6 +1,6 @@
-"""matplotlib's SVG made fit for a page: colours by variables, text in the page's font, own names.
+"""matplotlib's SVG adapted to a page: colours as variables, text in the page's font, unique names.
 
-Every colour must be one of the palette's, so that none is left that cannot be read in the dark.
+Every colour must be from the palette, so that none is unreadable in dark mode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ assert len(_BY_COLOUR) == len(ROLES), "two roles of the palette have the same li
 
 @dataclass(frozen=True)
 class Strip:
-    """An invisible upright strip over a chart that shows a text when pointed at."""
+    """An invisible vertical strip over a chart that shows a text when pointed at."""
 
     left: float
     top: float
@@ -38,9 +38,9 @@ def themed(
     """The figure as one `<svg>` element.
 
     Args:
-        text: What matplotlib wrote.
+        text: The SVG that matplotlib wrote.
         name: A word that is unique on the page; all identifiers begin with it.
-        label: What the figure shows, for those who do not see it.
+        label: What the figure shows, for readers who cannot see it.
         marks: Attributes of the groups with these identifiers.
         strips: Further places to point at.
     """
@@ -57,7 +57,7 @@ def themed(
 
 
 def _paint(each: ElementTree.Element) -> None:
-    """Replace colours by variables, and the font by the page's."""
+    """Replace colours with variables, and the font with the page's."""
     style = each.get("style")
     if style is None:
         return
@@ -72,7 +72,7 @@ def _paint(each: ElementTree.Element) -> None:
 
 
 def _drop_styles(root: ElementTree.Element) -> None:
-    """Take out matplotlib's style sheet, which would reach over the whole page, and its description."""
+    """Remove matplotlib's style sheet, which would apply to the whole page, and its metadata."""
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in ("style", "metadata"):
@@ -80,7 +80,7 @@ def _drop_styles(root: ElementTree.Element) -> None:
 
 
 def _rename(root: ElementTree.Element, name: str, marks: Mapping[str, Mapping[str, str]]) -> None:
-    """Identifiers that are referred to get the figure's name in front; the others go."""
+    """Prefix referenced identifiers with the figure's name; remove the others."""
     for each in root.iter():
         own = each.attrib.pop("id", None)
         if own is not None and own in marks:
@@ -94,7 +94,7 @@ def _rename(root: ElementTree.Element, name: str, marks: Mapping[str, Mapping[st
 
 
 def _mark(group: ElementTree.Element, attributes: Mapping[str, str]) -> None:
-    """Give a group its attributes; one that can be pointed at gets wide, unseen lines to be hit by."""
+    """Set a group's attributes; one that can be pointed at gets wide, invisible lines as a target."""
     for key, value in attributes.items():
         group.set(key, value)
     if "halo" in attributes.get("class", "").split():

@@ -1,1 +1,1 @@
-"""The page of a search for a better recipe: what was screened, what was confirmed, and what came of it."""
+"""The page of a search for a better recipe: what was screened, what was confirmed, and the result."""

@@ -60,7 +60,7 @@ def improvement_html(folder: str | os.PathLike[str], beside: str | os.PathLike[s
 
     Args:
         folder: The improvement folder, `<runs root>/improvements/<name>-<id>`.
-        beside: The folder that the page will lie in, from where comparisons are linked; default `folder`.
+        beside: The folder of the page, to which links to comparisons are relative; default `folder`.
     """
     record = ImprovementRecord.read(folder)
     place = Path(folder if beside is None else beside).resolve()
@@ -86,7 +86,7 @@ def write_improvement_report(
 
     Args:
         folder: The improvement folder.
-        path: Where the page shall be; default `report.html` in the folder.
+        path: The path of the page; default `report.html` in the folder.
     """
     place = Path(folder) / PAGE if path is None else Path(path)
     write_atomically(place, improvement_html(folder, place.resolve().parent))
@@ -166,7 +166,7 @@ def _numbers(record: ImprovementRecord) -> Markup:
 
 
 def _checks_section(record: ImprovementRecord, place: Path) -> Markup | None:
-    """The comparisons on fresh seeds, which are what counts."""
+    """The comparisons on fresh seeds, the only ones that count."""
     if not record.checks:
         return None
     rows = [[_compared(record, entry, place), *_cells(record, entry)] for entry in record.checks]
@@ -188,7 +188,7 @@ def _compared(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
 
 
 def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
-    """The name of a comparison, linked to its own report if that is there."""
+    """The name of a comparison, linked to its own report if that exists."""
     name = entry.comparison
     if name and name == Path(name).name:
         page = record.folder.resolve().parent.parent / "comparisons" / name / PAGE
@@ -199,7 +199,7 @@ def _link(record: ImprovementRecord, entry: Entry, place: Path) -> Markup:
 
 
 def _screen_section(record: ImprovementRecord) -> Markup:
-    """Every change in the screen, drawn and told."""
+    """Every change in the screen, as a figure and a table."""
     steps = [fields.mapping(each) for each in fields.items(record.declaration.get("screen"))]
     pairs = listed([fields.whole(step.get("pairs")) for step in steps])
     lead = (
@@ -228,7 +228,7 @@ def _screen_cells(record: ImprovementRecord, entry: Entry) -> list[str]:
 
 
 def _told(entry: Entry) -> Markup:
-    """A change with what it sets, why it was tried, and the item of the course."""
+    """A change with what it sets, why it was tried, and the course item."""
     item = f" (course item {entry.course})" if entry.course else ""
     written = ", ".join(f"{path}={setting(value)}" for path, value in entry.changes)
     change = element("small", entry.change, class_="why") if entry.change else None

@@ -1,4 +1,4 @@
-"""An improvement folder as it can be read: whole, in progress or interrupted. Reading never writes."""
+"""An improvement folder as read from disk: complete, in progress or interrupted. Reading never writes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Entry:
     """A change in the screen, or a comparison on fresh seeds.
 
     Attributes:
-        label: How it is called.
-        pairs: How many there are; 0 if nothing is known yet.
+        label: Its name.
+        pairs: The number of pairs; 0 if nothing is known yet.
         effect: The mean paired difference, positive if the change is better.
-        interval: Of a comparison, the interval of its verdict; of a screened change, one standard error
+        interval: For a comparison, the interval of its verdict; for a screened change, one standard error
             around the mean.
         outcome: The verdict; empty for a screened change, which has none.
         alpha: The error rate of the interval; NaN for a screened change.
-        differences: What every pair says, positive if the change is better.
-        dropped: Whether the screen went on without it.
+        differences: The difference of every pair, positive if the change is better.
+        dropped: Whether the screen dropped it.
         course: The item of the course behind it; empty if there is none.
         reason: Why it was worth trying.
         changes: The recipe values it sets.
-        change: The same in words, such as `optimizer.lr 3e-4 instead of 1e-3`; empty if nobody said.
+        change: The same in words, such as `optimizer.lr 3e-4 instead of 1e-3`; empty if not recorded.
         comparison: The folder of the comparison on fresh seeds; empty for the screen.
     """
 
@@ -67,13 +67,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class ImprovementRecord:
-    """What is known of a search.
+    """What is known about a search.
 
     Attributes:
-        state: `finished`, `interrupted`, `running`; `unknown` if nothing tells it.
+        state: `finished`, `interrupted`, `running`; `unknown` if it is not recorded.
         kept: The labels of the changes that were kept.
         difference: What they set: path, base's value, improved value.
-        verdict: On improved against base; None if nothing helped.
+        verdict: The verdict on improved against base; None if nothing helped.
         screen: Every change that was screened, the best first; before the first step, as declared.
         checks: The comparisons on fresh seeds.
         improved: The text of the improved recipe; empty if it was not written.
@@ -148,7 +148,7 @@ class ImprovementRecord:
 
     @property
     def digits(self) -> Digits:
-        """How many digits numbers in the metric's unit have, on the whole page."""
+        """The digits of numbers in the metric's unit, for the whole page."""
         shown = [*self.screen, *self.checks]
         halves = [(entry.interval[1] - entry.interval[0]) / 2 for entry in shown]
         scores = list(self.verdict.baseline) if self.verdict is not None else []
@@ -200,7 +200,7 @@ def _difference(changes: Json, declaration: Json) -> tuple[tuple[str, Any, Any],
 
 
 def value_at(values: Json, keys: Iterable[str]) -> Any:
-    """What lies under these keys, one in the other; None if nothing does."""
+    """The value under these nested keys; None if there is none."""
     found: Any = values
     for key in keys:
         found = fields.mapping(found).get(key)

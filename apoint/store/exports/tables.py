@@ -1,4 +1,4 @@
-"""Metrics as one long table, a row for each number: run, seed, split, step, epoch, metric, value."""
+"""Metrics as one long table, one row per number: run, seed, split, step, epoch, metric, value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Record = tuple[str, int | None, str, int, float | None, str, float]
 
 
 def records(runs: Iterable[Run]) -> Iterator[Record]:
-    """The rows of the long table, run by run, in order of steps."""
+    """The rows of the long table, run by run, in step order."""
     for run in runs:
         name, seed = run.folder.name, run.seed
         for row in run.metrics:
@@ -33,8 +33,8 @@ def records(runs: Iterable[Run]) -> Iterator[Record]:
 def to_csv(runs: Sequence[Run], path: str | os.PathLike[str], force: bool = False) -> int:
     """Write the metrics of some runs as a CSV file, and return the number of rows.
 
-    Numbers are written exactly, those that are not finite as NaN, Infinity and -Infinity. A text that a
-    spreadsheet would take for a formula gets an apostrophe in front.
+    Numbers are written exactly, non-finite ones as NaN, Infinity and -Infinity. Text that a spreadsheet would
+    take for a formula is prefixed with an apostrophe.
 
     Args:
         runs: The runs.

@@ -17,7 +17,7 @@ from apoint.store.run import Run
 
 
 def to_tensorboard(runs: Sequence[Run], path: str | os.PathLike[str], force: bool = False) -> int:
-    """Write the metrics of some runs below a log folder, and return the number of points.
+    """Write the metrics of some runs to a log folder, and return the number of points.
 
     Args:
         runs: The runs.
@@ -45,7 +45,7 @@ def to_tensorboard(runs: Sequence[Run], path: str | os.PathLike[str], force: boo
 
 
 def _file_name(metrics: Metrics) -> str:
-    """The same name for the same run, so that exporting it again cannot show it twice."""
+    """The same name for the same run, so that exporting it again does not show it twice."""
     return f"events.out.tfevents.{int(_began(metrics)):010d}.apoint"
 
 

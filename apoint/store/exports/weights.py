@@ -1,4 +1,4 @@
-"""A run's weights as one file that plain PyTorch can read: safetensors, or what `torch.save` writes."""
+"""A run's weights as one file that plain PyTorch can read: safetensors, or the format of `torch.save`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _CHUNK = 2**20
 
 
 def to_state_dict(run: Run, path: str | os.PathLike[str], force: bool = False) -> Path:
-    """Copy the weights of the newest sound checkpoint to `path`, and say which checkpoint that was.
+    """Copy the weights of the newest intact checkpoint to `path`, and return that checkpoint.
 
-    `safetensors.torch.load_file(path)` gives the state dict; of a path that ends in `.pt`, `.pth` or `.bin`,
-    `torch.load(path, weights_only=True)` does. A damaged checkpoint is named in the log, and the one before
-    it is taken.
+    `safetensors.torch.load_file(path)` returns the state dict; for a path that ends in `.pt`, `.pth` or
+    `.bin`, `torch.load(path, weights_only=True)` does. A damaged checkpoint is named in the log, and the one
+    before it is used.
 
     Args:
         run: The run.
@@ -51,9 +51,9 @@ class Preprocessing:
     """What training did to inputs before the model saw them.
 
     Attributes:
-        mean: What was subtracted, for each channel or feature.
-        std: What they were divided by afterwards.
-        had_bytes: Whether they were bytes, which count as numbers from 0 to 1.
+        mean: The mean that was subtracted, per channel or feature.
+        std: The standard deviation that inputs were then divided by.
+        had_bytes: Whether inputs were bytes, which count as numbers from 0 to 1.
     """
 
     mean: tuple[float, ...]
@@ -62,7 +62,7 @@ class Preprocessing:
 
 
 def preprocessing_of(state: Mapping[str, Any]) -> Preprocessing | None:
-    """What a checkpoint's state says of the preprocessing; None if it says nothing that can be used."""
+    """The preprocessing recorded in a checkpoint's state; None if nothing usable is recorded."""
     found = state.get("preprocessing")
     values = found if isinstance(found, dict) else {}
     mean, std, had_bytes = _numbers(values.get("mean")), _numbers(values.get("std")), values.get("had_bytes")
@@ -79,17 +79,17 @@ def _numbers(values: Any) -> tuple[float, ...]:
 
 
 def saved_preprocessing(checkpoint: Path) -> Preprocessing | None:
-    """The preprocessing that a checkpoint tells.
+    """The preprocessing recorded in a checkpoint.
 
     Args:
-        checkpoint: Its folder, as `to_state_dict` gives it.
+        checkpoint: Its folder, as `to_state_dict` returns it.
     """
     path = checkpoint / STATE
     return preprocessing_of(parse_json(read_bytes(path), path)) if exists(path) else None
 
 
 def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
-    """Copy a file and check the bytes that were copied, not those that were there before."""
+    """Copy a file and verify the bytes that were copied, not those read before."""
     digest = hashlib.sha256()
     with new_file(target, force) as stream, open_regular(source, follow_links=False) as original:
         while chunk := original.read(_CHUNK):
@@ -100,7 +100,7 @@ def _copy(source: Path, target: Path, expected: str, force: bool) -> None:
 
 
 def _save_for_torch(source: Path, target: Path, expected: str, force: bool) -> None:
-    """Write the checked tensors as `torch.save` does."""
+    """Write the verified tensors with `torch.save`."""
     import torch
     from safetensors.torch import load
 

@@ -1,29 +1,28 @@
-"""The backend `ray`: groups of replicas as tasks on a Ray cluster that is there already.
+"""The backend `ray`: groups of replicas as tasks on an existing Ray cluster.
 
-Every group is one Ray task with one CPU, and `work` is what it does. What it reports goes to a mailbox, a
-small actor beside whoever started the fleet; the answer to each report says whether to save and leave. Ray
-tries nothing again by itself: a task whose process or machine is gone is reported as lost, and the fleet
-submits its group once more.
+Each group is one Ray task with one CPU, which runs `work`. It reports to a mailbox, a small actor on the
+machine that started the fleet; the answer to each report says whether to save and stop. Ray itself retries
+nothing: a task whose process or machine is gone is reported as lost, and the fleet submits its group again.
 
-How run folders come back is found out by each task:
+Each task finds out how its run folders are returned:
 
-- It sees the folder of runs: there is a marker in it with a random name and content. Then it writes there.
-- It does not. Then it trains in a temporary folder and sends the run folder as it is after each checkpoint
-  and at the end, as a tar of plain files, which is unpacked beside its place and renamed. While a run folder
-  comes in, the process that receives it holds its lock and its status names that process. A group that is
-  submitted again takes the folders along as they were last sent, and so goes on from the last checkpoint.
+- If it sees the folder of runs, which holds a marker with a random name and content, it writes there.
+- If not, it trains in a temporary folder and sends the run folder as it is after each checkpoint and at the
+  end, as a tar of plain files, which is unpacked next to its destination and renamed. While a run folder is
+  being received, the receiving process holds its lock, and its status names that process. A group that is
+  submitted again takes along the folders as they were last sent, and so resumes from the last checkpoint.
 
-What the machines of the cluster need: the same apoint, torch and numpy (checked), and the data, at the same
-`data_root` or wherever datasets are looked for there. Files of the user's, those that the recipe names and
-those that register ingredients, are sent along by content; modules that were imported by name must be
-installed there.
+The machines of the cluster need the same apoint, torch and numpy (checked), and the data, at the same
+`data_root` or where datasets are looked for there. The user's files, those that the recipe names and those
+that register ingredients, are sent along by content; modules that were imported by name must be installed
+there.
 
-Whether the cluster asks for authentication is tried, not asked: a process without a token makes a harmless
-request at the address given. If it is answered, the cluster is open to anyone who reaches it. Only this
-address is tried; that every machine of the cluster is as careful, and that nobody listens on the way, is not
-known here. Beyond Ray's documented interface this uses its client for the cluster's head, its switch for
-messages, its switch for machines without clusters, and its functions that find a local cluster and read the
-authentication mode anew.
+Whether the cluster requires authentication is tested, not asked: a process without a token makes a harmless
+request at the given address. If it is answered, the cluster is open to anyone who can reach it. Only this
+address is tested; it is not known here whether every machine of the cluster is as strict, or whether the
+connection is intercepted. Beyond Ray's documented interface, this uses its client for the cluster's head, its
+switch for messages, its switch for machines without clusters, and its functions that find a local cluster
+and reread the authentication mode.
 
     backend     the fleet's side: submits groups, hears what they report
     arriving    a submitted group, and the run folders that it sends

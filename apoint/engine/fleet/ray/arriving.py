@@ -1,4 +1,4 @@
-"""A group that was submitted, and its run folders here as far as they were sent."""
+"""A submitted group, and its run folders here as far as they were sent."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from apoint.store.status import lease, read_status
 
 
 class TakenError(Exception):
-    """A run folder that comes in is being written by another process here."""
+    """An incoming run folder is being written by another process here."""
 
 
 @dataclass
 class Running:
-    """A group that was submitted, and its run folders here, as far as they were sent."""
+    """A submitted group, and its run folders here as far as they were sent."""
 
     group: Group
     ref: Any
-    contents: list[Any]  # Ray keeps what was sent only as long as somebody here refers to it
+    contents: list[Any]  # Ray keeps what was sent only while this process refers to it
     begun: bool = False
     ended: set[int] = field(default_factory=set)
     locks: dict[str, FileLock] = field(default_factory=dict)
 
     @property
     def names(self) -> str:
-        """What is trained, as a part of a sentence."""
+        """The names of what is trained, as part of a sentence."""
         first, *others = (task.folder(self.group.options.root).name for task in self.group.tasks)
         return f"{first} and {len(others)} more" if others else first
 
     def receive(self, name: str, content: bytes, durable: bool = True) -> None:
-        """Put a folder that was sent in its place, under our lock, in place of what was sent before."""
+        """Move a received folder to its place, under our lock, replacing what was sent before."""
         assert name in folders(self.group), f"{name} is not a folder of the group"
         place = self.group.options.root / name
         arriving, leaving = (place.with_name(f".{place.name}.{way}") for way in ("arriving", "leaving"))
@@ -59,7 +59,7 @@ class Running:
             self.locks[name] = lock
 
     def _claim(self, name: str, place: Path) -> None:
-        """Make sure that nobody else writes into a folder that is to be replaced."""
+        """Make sure that no other process writes to a folder that is about to be replaced."""
         if name in self.locks or not is_run_folder(place):
             return
         try:
@@ -72,15 +72,15 @@ class Running:
             self.locks.pop(name).release()
 
     def end(self, member: int) -> None:
-        """A member has ended: its record is complete."""
+        """Mark a member as ended: its record is complete."""
         self.ended.add(member)
         self._release(self.group.tasks[member].folder(self.group.options.root).name)
 
     def let_go(self, reason: str, was_trained: bool) -> None:
-        """Nobody trains the members any more: let the records of those that have not ended say so.
+        """Record that the members that have not ended are no longer being trained.
 
         Args:
-            reason: Why.
+            reason: Why they are not.
             was_trained: Whether they were in training until now; if not, only what was sent here is ours.
         """
         sent = list(self.locks)
@@ -90,12 +90,12 @@ class Running:
             folder = task.folder(self.group.options.root)
             ours = folder.name in sent or (was_trained and self.begun)
             if ours and member not in self.ended and is_run_folder(folder) and Run(folder).state == "running":
-                with contextlib.suppress(ApointError):  # somebody trains it after all
+                with contextlib.suppress(ApointError):  # another process trains it after all
                     settle(folder, reason)
 
 
 def _adopt(folder: Path) -> FileLock:
-    """Lock a run folder that came from elsewhere, and let its status name this process as its writer."""
+    """Lock a run folder from elsewhere, and make its status name this process as the writer."""
     status = read_status(folder / STATUS)
     if status.get("state") == "running":
         write_atomically(folder / STATUS, strict_json({**status, **lease()}, indented=True) + "\n")

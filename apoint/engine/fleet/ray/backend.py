@@ -1,4 +1,4 @@
-"""The fleet's side: groups are submitted as tasks, and what they report is heard."""
+"""The fleet's side: submit groups as tasks, and handle what they report."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class RayBackend:
     """Trains groups on a Ray cluster.
 
     Args:
-        address: Of the cluster: `10.0.0.5:6379` on one of its machines, `ray://10.0.0.5:10001` from
+        address: The cluster's: `10.0.0.5:6379` on one of its machines, `ray://10.0.0.5:10001` from
             elsewhere, `auto` for one that runs on this machine.
-        files: Python files of the user's that register ingredients.
-        workers: At most so many groups at a time; by default as many as the cluster has CPUs.
+        files: The user's Python files that register ingredients.
+        workers: The maximum number of groups at a time; by default the number of CPUs in the cluster.
         shared: Whether the cluster's machines see the folder of runs under the same path; by default each
             task finds out.
-        allow_open_cluster: Use a cluster without authentication too.
+        allow_open_cluster: Whether to use a cluster even if it has no authentication.
     """
 
     catches_signals = False
@@ -78,7 +78,7 @@ class RayBackend:
         self._files, self._workers, self._shared = tuple(files), workers, shared
         self._connection = Connection(address, allow_open_cluster)
         self._report: Report = silent
-        self._running: dict[int, Running] = {}  # by ticket: a group's number may come again
+        self._running: dict[int, Running] = {}  # by ticket: a group's number may recur
         self._ticket = 0
         self._markers: dict[Path, str] = {}
         self._ray: Any = None
@@ -88,7 +88,7 @@ class RayBackend:
         self._counted_at = 0.0
 
     def start(self, report: Report) -> None:
-        """See `Backend`; connects when it is called first, or first after `stop`."""
+        """See `Backend`; connects on the first call, or on the first after `stop`."""
         self._report, self._leaving = report, False
         if self._ray is not None:
             self._mailbox.leave.remote(False)
@@ -118,7 +118,7 @@ class RayBackend:
         contents = [
             self._ray.put(job),
             self._ray.put(parcels),
-        ]  # what is in a list is fetched when it is used
+        ]  # objects in a list are fetched on use
         train = self._train.options(name=f"apoint group {job.group.number}")
         return Running(
             job.group, train.remote(self._mailbox, self._ticket, own_programs(), contents), contents
@@ -165,12 +165,12 @@ class RayBackend:
             self._hear(letter)
 
     def _ask(self, call: Callable[[], Any]) -> Any:
-        """What Ray answers; where the cluster is gone, Ray would start one here."""
+        """Call Ray and return its answer; raise if the cluster is gone, where Ray would start one here."""
         try:
             if not self._ray.is_initialized():
                 raise ConnectionError
             return call()
-        except Exception as error:  # Ray has many for this, plain ones among them
+        except Exception as error:  # Ray has many for this, including plain ones
             raise ApointError(
                 f"the Ray cluster at {self._connection.address} does not answer any more; what was trained "
                 "is kept, and the same command resumes from there"
@@ -179,7 +179,7 @@ class RayBackend:
     def _hear(self, letter: Letter) -> None:
         ticket, kind, fields, parcels = letter
         running = self._running.get(ticket)
-        if running is None:  # it was given up, and is still at it
+        if running is None:  # it was given up, and is still running
             return
         event = _EVENTS[kind](*fields)
         try:
@@ -201,7 +201,7 @@ class RayBackend:
             self._report(event)
 
     def _last_word(self, running: Running) -> Event:
-        """What to report of a task that is gone and has not said how its group ended."""
+        """What to report for a task that is gone and has not reported how its group ended."""
         number, exceptions = running.group.number, self._ray.exceptions
         try:
             refusal = self._ray.get(running.ref)
@@ -214,7 +214,7 @@ class RayBackend:
         return GroupLost(number, "left without a word")
 
     def _close(self, ticket: int, event: Event) -> None:
-        """A group is not in training any more; if it is after all, out of reach, it shall leave."""
+        """Handle the end of a group's training; a group that still trains, out of reach, is asked to stop."""
         running = self._running.pop(ticket)
         if isinstance(event, GroupLost):
             self._report(Said(f"fleet: the worker of {running.names} {event.reason} (Ray task {ticket})"))
@@ -226,7 +226,7 @@ class RayBackend:
         self._report(event)
 
     def _count(self, at_first: bool = False) -> None:
-        """Take the capacity from the cluster, now and then: machines come and go."""
+        """Update the capacity from the cluster from time to time, since machines come and go."""
         if not at_first and time.monotonic() - self._counted_at < COUNT_SECONDS:
             return
         self._counted_at = time.monotonic()
@@ -239,7 +239,7 @@ class RayBackend:
         self.capacity = max(1, min(number, self._workers or number))
 
     def interrupt(self) -> None:
-        """See `Backend`; a group that has not begun is called off."""
+        """See `Backend`; a group that has not begun is cancelled."""
         self._leaving = True
         if self._ray is None or not self._ray.is_initialized():
             return
@@ -249,7 +249,7 @@ class RayBackend:
                 self._ray.cancel(running.ref, force=False, recursive=False)
 
     def stop(self) -> None:
-        """See `Backend`; with the connection ends whatever Ray still has of it."""
+        """See `Backend`; closing the connection ends anything that Ray still has of it."""
         if self._ray is None:
             return
         refs = [running.ref for running in self._running.values()]
@@ -269,7 +269,7 @@ class RayBackend:
 
 
 def _absolute(group: Group) -> Group:
-    """The group with paths that mean the same everywhere."""
+    """The group with absolute paths, which mean the same everywhere."""
     options = group.options
     data = Path(options.data_root).expanduser().absolute() if options.data_root is not None else None
     place = group.place.absolute() if group.place is not None else None
@@ -279,7 +279,7 @@ def _absolute(group: Group) -> Group:
 
 
 def _leave_marker(root: Path) -> str:
-    """Write a file that nobody could know of who does not see this very folder; its name is its content."""
+    """Write a file that can only be known by seeing this very folder; its content is its name."""
     name = f".ray-{secrets.token_hex(16)}"
     with storage_errors(root):
         root.mkdir(parents=True, exist_ok=True)

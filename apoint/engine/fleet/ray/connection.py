@@ -1,4 +1,4 @@
-"""The way to a cluster, and whether that cluster is open to anyone."""
+"""The connection to a cluster, and whether that cluster is open to anyone."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ sys.exit({_LET_IN})
 
 
 class Connection:
-    """The way to a cluster; what Ray changes in this process is put back when it is closed.
+    """A connection to a cluster; closing it restores what Ray changed in this process.
 
     Args:
         address: See `RayBackend`.
-        allow_open: Whether the cluster may be one without authentication.
+        allow_open: Whether the cluster may lack authentication.
     """
 
     def __init__(self, address: str, allow_open: bool = False) -> None:
@@ -58,13 +58,13 @@ class Connection:
         self._undo = contextlib.ExitStack()
 
     def open(self) -> Any:
-        """Connect; returns Ray's module.
+        """Connect, and return the Ray module.
 
         Raises:
-            UsageError: There is no cluster, or it lets nobody in, or everybody.
+            UsageError: There is no cluster, it refuses access, or it is open to anyone.
         """
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_UV_RUN_RUNTIME_ENV"):
-            os.environ.setdefault(name, "0")  # no calls home, no copies of folders to the cluster
+            os.environ.setdefault(name, "0")  # no usage reports, no copies of folders to the cluster
         ray = importlib.import_module("ray")
         if ray.is_initialized():
             raise UsageError(
@@ -85,11 +85,11 @@ class Connection:
         return ray
 
     def close(self) -> None:
-        """Leave the cluster; a second time does nothing."""
+        """Leave the cluster; a second call does nothing."""
         self._undo.close()
 
     def _knock(self) -> str | None:
-        """Find out whether the cluster asks for a token, and whether ours is right; gives the mode to use."""
+        """Check whether the cluster requires a token and whether ours is right; return the mode to use."""
         _reach(self.address)
         stranger = _knock(self.address, {"RAY_AUTH_MODE": "disabled"})
         if stranger == _REFUSED:
@@ -124,12 +124,12 @@ class Connection:
                 f"cannot connect to the Ray cluster at {self.address}: {first_line(error)}{elsewhere}"
             ) from None
         finally:
-            if handler is not None:  # Ray puts its own in its place
+            if handler is not None:  # Ray replaces it with its own
                 signal.signal(signal.SIGTERM, handler)
 
 
 def _find(address: str) -> str:
-    """The address of the cluster on this machine for `auto`; any other as it is."""
+    """The address of the cluster on this machine for `auto`; any other unchanged."""
     if address == "auto":
         services = importlib.import_module("ray._private.services")
         try:
@@ -145,10 +145,10 @@ def _find(address: str) -> str:
 
 
 def _is_only_at_loopback(address: str) -> bool:
-    """Whether a cluster at 127.0.0.1 is not to be had at the address that this machine has for others.
+    """Whether a cluster at 127.0.0.1 cannot be reached at the address that other machines use for this one.
 
-    Ray puts that address in the place of 127.0.0.1 when it connects. On machines whose network came up
-    later, or where Ray was started for this machine alone, nobody answers there.
+    Ray replaces 127.0.0.1 with that address when it connects. On machines whose network came up later, or
+    where Ray was started for this machine alone, nothing answers there.
     """
     if "://" in address:
         return False
@@ -160,7 +160,7 @@ def _is_only_at_loopback(address: str) -> bool:
 
 @contextlib.contextmanager
 def _staying_at_loopback() -> Iterator[None]:
-    """Let Ray take 127.0.0.1 for the address of this machine, as it does where it knows no clusters."""
+    """Let Ray use 127.0.0.1 as the address of this machine, as it does where clusters are disabled."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -179,7 +179,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Refuse an address that is none, or where nobody answers."""
+    """Refuse an invalid address, or one where nothing answers."""
     parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
     try:
         port = parts.port
@@ -207,8 +207,8 @@ def _credentials() -> dict[str, str]:
 def _knock(address: str, credentials: Mapping[str, str]) -> int | None:
     """Make a harmless request with these credentials only; None if it is neither granted nor refused.
 
-    In a process of its own, because Ray reads credentials once, tries long, and ends a process that it does
-    not like; twice, because a busy cluster may be too slow for it.
+    This runs in a separate process, because Ray reads credentials once, retries for a long time, and ends a
+    process that it rejects. It is tried twice, because a busy cluster may be too slow.
     """
     names = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
     setting = {name: value for name, value in os.environ.items() if name not in names}
@@ -231,7 +231,7 @@ def _knock(address: str, credentials: Mapping[str, str]) -> int | None:
 
 
 def _set_authentication(mode: str | None) -> None:
-    """Set the mode, and let Ray, which has read the environment when it was imported, read it again."""
+    """Set the mode, and make Ray, which read the environment when it was imported, read it again."""
     if mode is None:
         os.environ.pop("RAY_AUTH_MODE", None)
     else:
@@ -244,7 +244,7 @@ def _set_authentication(mode: str | None) -> None:
 
 @contextlib.contextmanager
 def _without_messages() -> Iterator[None]:
-    """Keep Ray from printing what happens on the cluster; the fleet says what matters."""
+    """Keep Ray from printing what happens on the cluster; the fleet reports what matters."""
     worker: Any = importlib.import_module("ray._private.worker")
     before = getattr(worker, "_worker_logs_enabled", True)
     worker._worker_logs_enabled = False

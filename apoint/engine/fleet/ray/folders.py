@@ -1,4 +1,4 @@
-"""Run folders on their way: which there are, packed and unpacked, and settled where training ended."""
+"""Run folders in transit: list, pack and unpack them, and settle those whose training ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apoint.store.status import read_status
 
 
 def folders(group: Group, members: Iterable[int] | None = None) -> dict[str, Path]:
-    """The folders that training a group makes, by their names below the folder of runs."""
+    """The folders that training a group creates, by their path relative to the folder of runs."""
     root = group.options.root
     chosen = range(len(group.tasks)) if members is None else members
     paths = [group.tasks[member].folder(root) for member in chosen]
@@ -26,19 +26,19 @@ def folders(group: Group, members: Iterable[int] | None = None) -> dict[str, Pat
 
 
 def present(group: Group, members: Iterable[int] | None = None) -> dict[str, Path]:
-    """Those of the folders that are there."""
+    """The folders of a group that exist."""
     return {name: path for name, path in folders(group, members).items() if path.is_dir()}
 
 
 def settle(folder: Path, reason: str) -> None:
-    """Let the record of a run that nobody trains any more say so."""
+    """Mark a run that is no longer being trained as interrupted."""
     if is_run_folder(folder) and read_status(folder / STATUS).get("state") == "running":
         with RunWriter.open(folder) as writer:
             writer.status("interrupted", reason=reason)
 
 
 def pack(folder: Path) -> bytes:
-    """The plain files of a folder as a tar; its lock stays."""
+    """The plain files of a folder as a tar, without its lock."""
     content = io.BytesIO()
     with storage_errors(folder, "read"), tarfile.open(fileobj=content, mode="w") as archive:
         for path in sorted(folder.rglob("*")):
@@ -57,10 +57,10 @@ def unpack(content: bytes, folder: Path, durable: bool = True) -> None:
     Args:
         content: The tar.
         folder: Where to write them; must not exist.
-        durable: Whether to wait until the disk has them; a checkpoint that is torn is noticed anyway.
+        durable: Whether to wait until they are on disk; a torn checkpoint is detected anyway.
 
     Raises:
-        StorageError: There is something in it that is not a plain file inside the folder.
+        StorageError: The tar contains something that is not a plain file inside the folder.
     """
     with storage_errors(folder):
         folder.mkdir(parents=True)
@@ -89,13 +89,13 @@ def _write_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path)
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has a file."""
+    """Wait until a file is on disk."""
     with path.open("rb+") as stream:
         os.fsync(stream.fileno())
 
 
 def is_inside(name: str) -> bool:
-    """Whether a file name leads to a place below the folder that it is relative to."""
+    """Whether a file name stays inside the folder that it is relative to."""
     path = PurePosixPath(name)
     is_plain = not path.is_absolute() and bool(path.parts) and ".." not in path.parts
     return is_plain and not any(sign in name for sign in "\\:\0")

@@ -1,4 +1,4 @@
-"""What a task on the cluster is given."""
+"""What a task on the cluster receives."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Job:
 
     Attributes:
         group: What to train, with the paths of the machine it comes from.
-        shared: Whether the folder of runs is the same on every machine, whatever the marker says.
-        marker: A file in the folder of runs by which to know it; empty if it is not the same anywhere.
+        shared: Whether the folder of runs is the same on every machine, regardless of the marker.
+        marker: A file that identifies the folder of runs; empty if no other machine has the same folder.
         folder: Where the fleet was started.
-        data: What `$APOINT_DATA` is there.
+        data: The value of `$APOINT_DATA` there.
         named: The files that the recipe names.
         files: Names and contents of files that register ingredients.
         modules: Modules that register ingredients.
-        processor: What the fleet's machine computes with.
-        allow_code: Whether a recipe that lies in a record may run the files that it names.
+        processor: The processor of the fleet's machine.
+        allow_code: Whether a recipe in a record may run the files that it names.
     """
 
     group: Group

@@ -1,6 +1,6 @@
-"""The mailbox between a fleet and its tasks, and what a task begins with.
+"""The mailbox between a fleet and its tasks, and the function that a task starts with.
 
-Both are made in functions, so that Ray sends them whole: a machine without apoint can still say so.
+Both are made in functions, so that Ray sends them by value: a machine without apoint can still report that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Letter = tuple[int, str, tuple[Any, ...], dict[str, bytes]]  # ticket, event, it
 
 
 def mailbox_class() -> type:
-    """The class of the mailbox; made in a function, so that Ray sends it whole: it needs no apoint there."""
+    """The mailbox class; made in a function, so that Ray sends it by value: it needs no apoint there."""
 
     class Mailbox:
         def __init__(self) -> None:
@@ -25,7 +25,7 @@ def mailbox_class() -> type:
             self._dismissed: set[int] = set()
 
         async def put(self, letter: Letter) -> bool:
-            """Take a letter in, with folders in place of older ones; whether its sender is to leave."""
+            """Accept a letter, whose folders replace older ones; return whether its sender must stop."""
             for older in self._letters:
                 if older[0] == letter[0]:
                     for name in letter[3]:
@@ -35,7 +35,7 @@ def mailbox_class() -> type:
             return self._leaving or letter[0] in self._dismissed
 
         async def take(self, seconds: float) -> list[Letter]:
-            """All letters that are there, or those that come first within so many seconds."""
+            """All letters present, or the first to arrive within the given seconds."""
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), seconds)
             self._arrived.clear()
@@ -52,7 +52,7 @@ def mailbox_class() -> type:
 
 
 def training_function() -> Callable[..., str | None]:
-    """What a task runs, made in a function like the mailbox, so that a missing apoint can be told."""
+    """The function of a task, made in a function like the mailbox, so that it can report a missing apoint."""
 
     def train(mailbox: Any, ticket: int, programs: dict[str, str], contents: list[Any]) -> str | None:
         try:

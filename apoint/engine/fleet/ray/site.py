@@ -1,4 +1,4 @@
-"""The cluster's side: where a group is trained, and what is sent of it."""
+"""The cluster's side: where a group is trained, and what it sends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _THREAD = ThreadPoolExecutor(1)
 
 
 def work(mailbox: Any, ticket: int, programs: Mapping[str, str], contents: Sequence[Any]) -> str | None:
-    """Train a group in a worker process of the cluster; returns why it is refused, if it is."""
+    """Train a group in a worker process of the cluster; return why it is refused, if it is."""
     where = f"{socket.gethostname()}, a machine of the Ray cluster"
     differing = environment.differences(programs, own_programs())
     if differing:
@@ -59,7 +59,7 @@ def work(mailbox: Any, ticket: int, programs: Mapping[str, str], contents: Seque
 
 
 def _aside(call: Callable[..., Any], *values: Any) -> Any:
-    """Wait for Ray in a thread of its own: a task whose main thread waits lends its CPU to others."""
+    """Wait for Ray in a separate thread: a task whose main thread waits lends its CPU to others."""
     return _THREAD.submit(call, *values).result()
 
 
@@ -100,14 +100,14 @@ class _Post:
         return {name: pack(path) for name, path in present(self._group, sorted(self._open)).items()}
 
     def _saved(self) -> set[Path]:
-        """The checkpoints that there are."""
+        """The checkpoints that exist."""
         found = present(self._group, sorted(self._open)) if self._is_private else {}
         return {manifest for path in found.values() for manifest in path.rglob("manifest.json")}
 
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Let the signal that asks for a checkpoint end nothing while no loop listens to it."""
+    """Ignore the signal that requests a checkpoint while no loop listens to it."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         yield
@@ -137,7 +137,7 @@ def _site(job: Job, parcels: Callable[[], Mapping[str, bytes]]) -> Iterator[tupl
 
 
 def _prepare(job: Job) -> None:
-    """Stand where the fleet was started, if there is such a place; run the user's files."""
+    """Change to the folder where the fleet was started, if it exists; run the user's files."""
     if os.path.isdir(job.folder):
         os.chdir(job.folder)
     if os.path.isdir(job.data):
@@ -149,7 +149,7 @@ def _prepare(job: Job) -> None:
 
 
 def _with_own_files(job: Job) -> tuple[Any, ...]:
-    """The tasks, with a recipe's folder that has the files it names: the one there, or one with copies."""
+    """The tasks, with a recipe folder that holds the files it names: the existing one, or one with copies."""
     tasks = job.group.tasks
     folder = tasks[0].document.folder
     if all(_holds(folder / name, content) for name, content in job.named.items()):
@@ -172,7 +172,7 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _write_files(files: Mapping[str, bytes]) -> Path:
-    """A folder with these files, which lives as long as this process: imports look it up again."""
+    """A folder with these files, which exists as long as this process: imports look it up again."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -191,7 +191,7 @@ def _process_folder() -> Path:
 
 
 def _prefix(pid: int) -> str:
-    """How the temporary folders of a process begin; those of processes that were killed are removed first."""
+    """The prefix of a process's temporary folders; those of processes that were killed are removed first."""
     ours = f"apoint-ray-{socket.gethostname()}-"
     for path in Path(tempfile.gettempdir()).glob(f"{ours}*"):
         owner = path.name.removeprefix(ours).partition("-")[0]
@@ -201,7 +201,7 @@ def _prefix(pid: int) -> str:
 
 
 def _tell_of_processor(job: Job, group: Group, where: str, post: Callable[[Event], None]) -> None:
-    """Say that this machine computes otherwise; what was begun on another kind of machine begins anew."""
+    """Report a different processor; what was begun on another kind of machine starts from scratch."""
     here = environment.processor()
     if here != job.processor:
         post(
