@@ -378,11 +378,25 @@ class Trainer:
 
     def _leave(self, stop: StopRequest) -> None:
         self.save()
-        raise TrainingInterruptedError(
-            stop.signal_number,
-            f"stopped at step {self.progress.step} of {self.total_steps}; a checkpoint is saved, and the "
-            "same command goes on from there",
-        )
+        raise interruption(stop, self.progress.step, self.total_steps, self._saved_step)
+
+
+def interruption(stop: StopRequest, step: int, total_steps: int, saved_step: int) -> TrainingInterruptedError:
+    """The error for a training that was asked to stop, which says what the same command resumes from.
+
+    Args:
+        stop: The request.
+        step: The current step.
+        total_steps: The number of steps there were to be.
+        saved_step: The step of the newest checkpoint; negative if there is none.
+    """
+    if saved_step == step:
+        kept = "a checkpoint is saved, and the same command resumes from there"
+    elif saved_step >= 0:
+        kept = f"the newest checkpoint is that of step {saved_step}, and the same command resumes from there"
+    else:
+        kept = "no checkpoint could be saved, so that the same command starts from the beginning"
+    return TrainingInterruptedError(stop.signal_number, f"stopped at step {step} of {total_steps}; {kept}")
 
 
 def preprocessing(data: Data) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _HANGUP = getattr(signal, "SIGHUP", None)
 
 
 class TrainingInterruptedError(ApointError):
-    """Training was asked to stop; it saved a checkpoint and can resume from there."""
+    """Training was asked to stop; the message says from which checkpoint it can resume."""
 
     def __init__(self, signal_number: int, sentence: str) -> None:
         super().__init__(sentence)

@@ -1,6 +1,6 @@
-"""Update rules, clipping, weight decay.
+"""Update rules, gradient clipping and weight decay.
 
-A rule is a pure function (`apoint.optim.base`); `registry("optimizer").build(…)` gives it with checked
+A rule is a pure function (`apoint.optim.base`); `registry("optimizer").build(…)` returns it with checked
 hyper-parameters, and the classes below wrap it for PyTorch training loops.
 """
 

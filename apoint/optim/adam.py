@@ -1,4 +1,4 @@
-"""Adam and its family: averages of the gradient and of its square, corrected for their start (I5 to I7)."""
+"""Adam and its family: bias-corrected averages of the gradient and of its square (I5 to I7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _moments(gradient: Tensor, state: State, beta1: Scalar, beta2: Scalar) -> St
 def _normalised(
     average: Tensor, square: Tensor, step: int, lr: Scalar, beta1: Scalar, beta2: Scalar, eps: Scalar
 ) -> Tensor:
-    """−η·m̂/(√v̂ + ε), with numerator and denominator multiplied by √(1 − β2^t) to spare a pass over v."""
+    """−η·m̂/(√v̂ + ε), with numerator and denominator multiplied by √(1 − β2^t) to save a pass over v."""
     correction = root(1 - beta2**step)
     denominator = square.sqrt().add_(eps * correction)
     return torch.div(average, denominator).mul_(-lr * correction / (1 - beta1**step))
@@ -40,11 +40,11 @@ def adam(
     beta2: Decay = 0.999,
     eps: Epsilon = 1e-8,
 ) -> Updated:
-    """Adam: the average gradient divided by the root of the average square, both corrected for starting at 0.
+    """Adam: the average gradient divided by the root of the average square, both bias-corrected.
 
-    A step is about η at most, whatever the scale of the loss; a coordinate whose gradients are rare can take
-    a step of η·(1 − β1)/√(1 − β2), and one whose gradients grow η·(1 − β1)/√((1 − β2)(1 − β1²/β2)), the most
-    there can be. Both averages m and v start at 0.
+    A step is about η at most, at any scale of the loss. A coordinate whose gradients are rare can take a step
+    of η·(1 − β1)/√(1 − β2), and one whose gradients grow a step of η·(1 − β1)/√((1 − β2)(1 − β1²/β2)), which
+    is the maximum. Both averages m and v start at 0.
 
         m ← β1·m + (1 − β1)·g
         v ← β2·v + (1 − β2)·g²
@@ -59,7 +59,7 @@ def adam(
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient.
         beta2: The decay rate β2 of the average square.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
 
     Reference:
         Kingma and Ba, 2015, Adam: a method for stochastic optimization, arXiv 1412.6980.
@@ -83,7 +83,7 @@ def adamw(
     """AdamW: Adam with decoupled weight decay, on by default.
 
     A penalty in the loss would pass through Adam's averages, and decay weights with large gradients less;
-    here each weight shrinks by the same share η·λ. Both averages m and v start at 0.
+    here each weight shrinks by the same fraction η·λ. Both averages m and v start at 0.
 
         m ← β1·m + (1 − β1)·g
         v ← β2·v + (1 − β2)·g²
@@ -97,7 +97,7 @@ def adamw(
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient.
         beta2: The decay rate β2 of the average square.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
 
     Reference:
         Loshchilov and Hutter, 2019, Decoupled weight decay regularization, arXiv 1711.05101.
@@ -119,7 +119,7 @@ def amsgrad(
 ) -> Updated:
     """AMSGrad: Adam that divides by the largest average square so far, so its rates never rise again.
 
-    Made for the convex problems on which Adam does not converge. All of m, v and u start at 0.
+    Designed for convex problems on which Adam does not converge. All of m, v and u start at 0.
 
         m ← β1·m + (1 − β1)·g
         v ← β2·v + (1 − β2)·g²
@@ -128,13 +128,13 @@ def amsgrad(
 
     with η `lr`, β1 `beta1`, β2 `beta2`, ε `eps`, g the gradient, θ the parameter and t the step.
 
-    Equals `torch.optim.Adam(amsgrad=True)`. The paper has neither the correction for the start nor ε.
+    Equals `torch.optim.Adam(amsgrad=True)`. The paper has neither the bias correction nor ε.
 
     Args:
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient.
         beta2: The decay rate β2 of the average square.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
 
     Reference:
         Reddi, Kale and Kumar, 2018, On the convergence of Adam and beyond, arXiv 1904.09237.
@@ -172,7 +172,7 @@ def adamax(
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient.
         beta2: The decay rate β2 of the maximum.
-        eps: The number ε added to the gradient's size, which keeps the denominator from 0.
+        eps: The number ε added to the gradient's size, which keeps the denominator nonzero.
 
     Reference:
         Kingma and Ba, 2015, Adam: a method for stochastic optimization, section 7.1, arXiv 1412.6980.
@@ -195,7 +195,7 @@ def nadam(
     eps: Epsilon = 1e-8,
     momentum_decay: Weight = 4e-3,
 ) -> Updated:
-    """NAdam: Adam with Nesterov's look ahead, and a momentum μ that warms up.
+    """NAdam: Adam with Nesterov's look-ahead, and a momentum μ that warms up.
 
     Both averages m and v start at 0, the product p of all μ so far at 1.
 
@@ -209,14 +209,14 @@ def nadam(
     with η `lr`, β1 `beta1`, β2 `beta2`, ε `eps`, ψ `momentum_decay`, g the gradient, θ the parameter and t
     the step.
 
-    Equals `torch.optim.NAdam`. The paper averages the gradient with μ, PyTorch and this with β1.
+    Equals `torch.optim.NAdam`. The paper averages the gradient with μ; PyTorch and this rule use β1.
 
     Args:
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient, and the limit of μ.
         beta2: The decay rate β2 of the average square.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
-        momentum_decay: How fast ψ the momentum μ rises from β1/2 to β1.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
+        momentum_decay: The rate ψ at which the momentum μ rises from β1/2 to β1.
 
     Reference:
         Dozat, 2016, Incorporating Nesterov momentum into Adam.
@@ -245,8 +245,8 @@ def radam(
 ) -> Updated:
     """RAdam: Adam that does not divide until its average square can be trusted, a built-in warm-up.
 
-    From few samples the average square varies so much that the first steps are wild. ρ counts the samples
-    in the average: up to 5 the step is plain momentum, later it is damped by r. m and v start at 0.
+    With few samples the average square varies so much that the first steps are erratic. ρ counts the samples
+    in the average: up to 5 the step is plain momentum, above 5 it is damped by r. m and v start at 0.
 
         m ← β1·m + (1 − β1)·g
         v ← β2·v + (1 − β2)·g²
@@ -263,8 +263,8 @@ def radam(
     Args:
         lr: The learning rate η.
         beta1: The decay rate β1 of the average gradient.
-        beta2: The decay rate β2 of the average square; up to 2/3 the step is plain momentum for ever.
-        eps: The number ε that keeps the denominator from 0, added outside the root and before the correction.
+        beta2: The decay rate β2 of the average square; up to 2/3 every step is plain momentum.
+        eps: The number ε that keeps the denominator nonzero, added outside the root, before the correction.
 
     Reference:
         Liu et al., 2020, On the variance of the adaptive learning rate and beyond, arXiv 1908.03265.
@@ -279,7 +279,7 @@ def radam(
 
 
 def _rectification(beta2: Scalar, step: int) -> tuple[bool | Tensor, Scalar]:
-    """Whether ρ > 5, and r·√(1 − β2^t) where it is (elsewhere the second means nothing)."""
+    """Whether ρ > 5, and r·√(1 − β2^t) where it is (otherwise the second value is meaningless)."""
     decayed = beta2**step
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * step * decayed / (1 - decayed)
@@ -302,9 +302,9 @@ def adabelief(
     beta2: Decay = 0.999,
     eps: Epsilon = 1e-16,
 ) -> Updated:
-    """AdaBelief: Adam that divides by how far gradients stray from their average, not by how large they are.
+    """AdaBelief: Adam that divides by how far gradients deviate from their average, not by their size.
 
-    Where gradients agree the steps are long, where they surprise they are short. Both m and s start at 0.
+    Steps are long where gradients agree, and short where they surprise. Both m and s start at 0.
 
         m ← β1·m + (1 − β1)·g
         s ← β2·s + (1 − β2)·(g − m)² + ε
@@ -312,8 +312,8 @@ def adabelief(
 
     with η `lr`, β1 `beta1`, β2 `beta2`, ε `eps`, g the gradient, θ the parameter and t the step.
 
-    The formula of the paper, where ε enters twice and builds up inside s; the default is that of the authors'
-    later code. PyTorch has no counterpart.
+    This is the paper's formula, where ε enters twice and accumulates inside s; the default is that of the
+    authors' later code. PyTorch has no counterpart.
 
     Args:
         lr: The learning rate η.

@@ -1,4 +1,4 @@
-"""Rules that scale each coordinate by the size of its own gradients: AdaGrad, RMSProp, AdaDelta (I3, I4)."""
+"""Rules that scale each coordinate by its own gradient magnitude: AdaGrad, RMSProp, AdaDelta (I3, I4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def adagrad(
     """AdaGrad: each coordinate's step is divided by the root of the sum of its squared gradients.
 
     Directions with small gradients learn as fast as those with large ones. The sum never falls, so learning
-    slows down for good. The sum s starts at s0.
+    slows down permanently. The sum s starts at s0.
 
         s ← (s if t > 1 else s0) + g²
         θ ← θ − η/(1 + (t − 1)·δ)·g/(√(s) + ε)
@@ -45,9 +45,9 @@ def adagrad(
 
     Args:
         lr: The learning rate η.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
-        lr_decay: The further fall δ of the learning rate per step.
-        initial_accumulator: The value s0 at which the sum of squares starts; damps the first steps.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
+        lr_decay: The additional decay δ of the learning rate per step.
+        initial_accumulator: The initial value s0 of the sum of squares; damps the first steps.
 
     Reference:
         Duchi, Hazan and Singer, 2011, Adaptive subgradient methods.
@@ -70,9 +70,9 @@ def rmsprop(
     momentum: Decay = 0.0,
     centered: bool = False,
 ) -> Updated:
-    """RMSProp: AdaGrad that forgets, each step divided by the root of a running average of squares.
+    """RMSProp: AdaGrad that forgets; each step is divided by the root of a running average of squares.
 
-    The average can fall again, which AdaGrad's sum cannot. All of s, a and b start at 0.
+    The average can fall again; AdaGrad's sum cannot. All of s, a and b start at 0.
 
         s ← α·s + (1 − α)·g²
         a ← α·a + (1 − α)·g if centered else 0
@@ -82,12 +82,12 @@ def rmsprop(
     with η `lr`, α `alpha`, ε `eps`, γ `momentum`, centered `centered`, g the gradient and θ the parameter.
 
     The course's formula has γ = 0 and is not centered. Equals `torch.optim.RMSprop`, except that a centered
-    variance which rounding has pushed below 0 counts as 0; PyTorch's becomes NaN.
+    variance pushed below 0 by rounding counts as 0; PyTorch's becomes NaN.
 
     Args:
         lr: The learning rate η.
         alpha: The decay rate α of the average of squares.
-        eps: The number ε that keeps the denominator from 0, added outside the root.
+        eps: The number ε that keeps the denominator nonzero, added outside the root.
         momentum: The share γ of the previous step that is kept.
         centered: Whether to divide by the gradients' standard deviation instead of their root mean square.
 
@@ -118,7 +118,7 @@ def adadelta(
 ) -> Updated:
     """AdaDelta: RMSProp whose rate is the size of its own recent steps, so the units of θ cancel out.
 
-    Both averages s and u start at 0; ε inside the roots is what gets the first step going.
+    Both averages s and u start at 0; the ε inside the roots makes the first step possible.
 
         s ← ρ·s + (1 − ρ)·g²
         d ← √((u + ε)/(s + ε))·g

@@ -1,15 +1,15 @@
-"""What an update rule is, and the decorator that makes one.
+"""Update rules, and the decorator that defines one.
 
-A rule is a pure function of one coordinate: from a gradient, the rule's memory, the parameter and the
-step it gives the change of the parameter and the new memory,
+A rule is a pure function of one coordinate: given a gradient, the rule's state, the parameter and the
+step, it returns the change of the parameter and the new state,
 
     update(gradient, state, param, step, *, lr, …) -> (delta, state)
 
 Everything in it is elementwise, and each hyper-parameter is a number or a tensor that broadcasts against
-the gradient and has its dtype. So the same function serves a tensor of a user's model, a slice of one flat
+the gradient and has its dtype. So the same function works on a tensor of a user's model, a slice of one flat
 buffer of all parameters (P), and a stack of replicas (R, P) whose hyper-parameters (R, 1) differ.
 
-Weight decay is written once, here, for all rules, in its two meanings:
+Weight decay is implemented once, here, for all rules, in its two forms:
 
     l2             g ← g + l2·θ before the rule: the penalty l2/2·‖θ‖² in the loss
     weight_decay   θ ← θ − lr·weight_decay·θ beside the rule: decoupled from its averages
@@ -34,12 +34,12 @@ from apoint.settings import Schedulable
 Scalar = float | Tensor
 """A hyper-parameter inside a rule: one number, or one per replica."""
 State = dict[str, Tensor]
-"""A rule's memory: slots of the parameter's shape, by name."""
+"""A rule's state: slots of the parameter's shape, by name."""
 Updated = tuple[Tensor, State]
-"""What an update returns: the change of the parameter, and the new memory."""
+"""What an update returns: the change of the parameter, and the new state."""
 
 Family = Literal["descent", "adaptive", "adam", "sign", "other"]
-"""`descent` moves along the gradient or a sum of past ones; `adaptive` divides by a running size of it;
+"""`descent` moves along the gradient or a sum of past ones; `adaptive` divides it by its running magnitude;
 `adam` does the same to a running average; `sign` keeps only the sign."""
 
 Decay = Annotated[float, Field(ge=0, lt=1), Schedulable()]
@@ -47,7 +47,7 @@ Decay = Annotated[float, Field(ge=0, lt=1), Schedulable()]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False), Schedulable()]
 """A strength that may be 0. May be put on a schedule."""
 Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False), Schedulable()]
-"""A small number that keeps a denominator from 0. May be put on a schedule."""
+"""A small number that keeps a denominator nonzero. May be put on a schedule."""
 
 _DECAY_LINES = """\
     weight_decay: The strength λ of decoupled weight decay, θ ← θ − lr·λ·θ beside the rule's own step.
@@ -56,14 +56,14 @@ _DECAY_LINES = """\
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """An update rule: its pure function, its memory, its hyper-parameters.
+    """An update rule: its pure function, its state, its hyper-parameters.
 
     Attributes:
         name: Its name in a recipe.
         update: The pure function, without weight decay; see the module's docstring.
-        slots: The start value of each slot of its memory.
-        defaults: Every hyper-parameter with its default, `weight_decay` and `l2` among them.
-        applies_decay: Whether `update` takes `weight_decay` and `l2` itself, as a rule around another does.
+        slots: The initial value of each slot of its state.
+        defaults: Every hyper-parameter with its default, including `weight_decay` and `l2`.
+        applies_decay: Whether `update` takes `weight_decay` and `l2` itself, as a rule wrapping another does.
     """
 
     name: str
@@ -74,24 +74,24 @@ class Rule:
 
     @property
     def per_replica(self) -> frozenset[str]:
-        """The hyper-parameters that may be tensors; replicas that differ in another cannot share a stack."""
+        """The hyper-parameters that may be tensors; replicas that differ in others cannot share a stack."""
         return frozenset(name for name, default in self.defaults.items() if isinstance(default, float))
 
     def init(self, param: Tensor) -> State:
-        """The memory before the first step."""
+        """The state before the first step."""
         return {name: torch.full_like(param, start) for name, start in self.slots.items()}
 
     def step(
         self, gradient: Tensor, state: State, param: Tensor, step: int, hyper: Mapping[str, Any]
     ) -> Updated:
-        """One step with weight decay: the change of the parameter, and the new memory.
+        """One step with weight decay: the change of the parameter, and the new state.
 
-        Nothing given is changed, and nothing returned shares memory with `gradient` or `param`, so the
+        No argument is modified, and no result shares memory with `gradient` or `param`, so the
         caller may overwrite both.
 
         Args:
             gradient: The gradient at `param`.
-            state: The memory after the previous step, or from `init`.
+            state: The state after the previous step, or from `init`.
             param: The parameter, before this step.
             step: The number of this step, counted from 1.
             hyper: All hyper-parameters, numbers or tensors.
@@ -110,7 +110,7 @@ class Rule:
     def apply_(
         self, gradient: Tensor, state: State, param: Tensor, step: int, hyper: Mapping[str, Any]
     ) -> State:
-        """`step` with the parameter changed in place, which spares a pass over it; returns the new memory."""
+        """Do `step` and update the parameter in place, which saves a pass over it; return the new state."""
         decay = 0.0 if self.applies_decay else hyper["weight_decay"]
         if is_zero(decay):
             delta, state = self.step(gradient, state, param, step, hyper)
@@ -123,7 +123,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Configured:
-    """A rule with checked hyper-parameters: what a recipe's optimizer becomes."""
+    """A rule with checked hyper-parameters, built from a recipe's optimizer."""
 
     rule: Rule
     hyper: dict[str, Any]
@@ -138,17 +138,17 @@ def rule(
     weight_decay: float = 0.0,
     check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[Callable[..., Updated]], Rule]:
-    """Decorator: make an update function a `Rule`, and known to recipes under a name.
+    """Decorator: make an update function a `Rule`, and register it for recipes under a name.
 
-    The function's keyword-only parameters become settings, joined by `weight_decay` and `l2`.
+    The function's keyword-only parameters become settings, together with `weight_decay` and `l2`.
 
     Args:
         name: The name in a recipe, in kebab-case.
-        slots: The start value of each slot of the rule's memory.
+        slots: The initial value of each slot of the rule's state.
         family: What kind of rule it is; see `Family`.
-        course: The ids of the course items it belongs to, separated by blanks.
+        course: The ids of the course items it belongs to, separated by spaces.
         weight_decay: The default of decoupled weight decay.
-        check: Refuses settings that are each right but wrong together.
+        check: Rejects settings that are each valid but invalid together.
     """
 
     def make(update: Callable[..., Updated]) -> Rule:
@@ -190,7 +190,7 @@ def _settings_signature(update: Callable[..., Updated], weight_decay: float) -> 
 def _builder(
     made: Rule, signature: inspect.Signature, check: Callable[[Mapping[str, Any]], None] | None
 ) -> Callable[..., Configured]:
-    """What the registry calls with checked settings, dressed in the rule's signature and docstring."""
+    """The builder that the registry calls with checked settings, with the rule's signature and docstring."""
 
     def build(**settings: Any) -> Configured:
         if check:
@@ -210,11 +210,11 @@ def _with_decay_lines(docstring: str) -> str:
     return re.sub(section, lambda found: f"{found[0]}\n{_DECAY_LINES}", docstring, flags=re.MULTILINE)
 
 
-# ---- the arithmetic that rules share; a hyper-parameter is a number or a tensor ----
+# ---- arithmetic shared by all rules; a hyper-parameter is a number or a tensor ----
 
 
 def is_zero(value: Scalar) -> bool:
-    """Whether a hyper-parameter is the number 0; a tensor never is, because its values are not looked at."""
+    """Whether a hyper-parameter is the number 0; never true of a tensor, whose values are not inspected."""
     return not isinstance(value, Tensor) and value == 0
 
 
@@ -233,5 +233,5 @@ def running_average(old: Tensor, new: Tensor, decay: Scalar) -> Tensor:
 
 
 def root(value: Scalar) -> Scalar:
-    """The square root of a number or a tensor, as the same."""
+    """The square root of a number or a tensor, of the same type."""
     return value.sqrt() if isinstance(value, Tensor) else math.sqrt(value)

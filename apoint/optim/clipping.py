@@ -1,8 +1,8 @@
 """Clipping: a limit on the gradient before the rule sees it (course I9).
 
 Pure functions on a gradient of all parameters in one vector (P), or of a stack of replicas (R, P) with one
-limit each (R, 1). Replicas never touch one another: each has its own norm, and one that is not finite stays
-where it is.
+limit each (R, 1). Replicas do not affect each other: each has its own norm, and a norm that is not finite
+affects only its own replica.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from apoint.registry import register, registry
 from apoint.settings import Schedulable
 
 Limit = Annotated[float, Field(gt=0), Schedulable()]
-"""The size that a gradient may have. May be put on a schedule."""
+"""The largest size of a gradient. May be put on a schedule."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A way of clipping with its checked limit.
+    """A clipping method with its checked limit.
 
     Attributes:
         name: Its name in a recipe.
         function: The pure function of a gradient and a limit.
-        limit: The limit of the recipe.
+        limit: The recipe's limit.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Clip:
     limit: float
 
     def __call__(self, gradient: Tensor, limit: Scalar | None = None) -> Tensor:
-        """The clipped gradient; `limit` replaces the recipe's, as a schedule or a stack of replicas needs."""
+        """Clip the gradient; `limit` replaces the recipe's, as a schedule or a stack of replicas needs."""
         return self.function(gradient, self.limit if limit is None else limit)
 
 
 def clip_by_value(gradient: Tensor, limit: Scalar) -> Tensor:
-    """Each coordinate cut to [−limit, limit]."""
+    """Clamp each coordinate to [−limit, limit]."""
     return torch.clamp(gradient, -limit, limit)  # type: ignore[arg-type]  # both numbers or both tensors
 
 
 def clip_by_norm(gradient: Tensor, limit: Scalar) -> Tensor:
     """g·min(1, limit/‖g‖), with the Euclidean norm over the last axis.
 
-    A norm that is infinite, or too large for the dtype (about 1e19 in float32), gives what PyTorch gives: 0
+    If the norm is infinite, or too large for the dtype (about 1e19 in float32), the result is PyTorch's: 0
     in finite coordinates, NaN in infinite ones.
     """
     norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
@@ -60,7 +60,7 @@ def clip_by_norm(gradient: Tensor, limit: Scalar) -> Tensor:
 
 
 def keep(gradient: Tensor, limit: Scalar) -> Tensor:
-    """The gradient as it is, whatever the limit."""
+    """Return the gradient unchanged, at any limit."""
     return gradient
 
 
@@ -68,21 +68,21 @@ def keep(gradient: Tensor, limit: Scalar) -> Tensor:
 def none() -> Clip:
     """No clipping.
 
-    The gradient reaches the rule as it is: g ← g.
+    The gradient reaches the rule unchanged: g ← g.
     """
     return Clip("none", keep, math.inf)
 
 
 @register("clip", "value", course="I9")
 def value(*, limit: Limit = 1.0) -> Clip:
-    """Clipping by value: each coordinate is cut to an interval around 0, which may turn the direction.
+    """Clipping by value: each coordinate is clamped to an interval around 0, which may change the direction.
 
         g ← max(−α, min(g, α)), coordinate by coordinate
 
     with α `limit`. Equals `torch.nn.utils.clip_grad_value_`.
 
     Args:
-        limit: The largest size α that a coordinate of the gradient may have.
+        limit: The largest magnitude α that a coordinate of the gradient may have.
 
     Reference:
         Mikolov, 2012, Statistical language models based on neural networks.
@@ -92,12 +92,12 @@ def value(*, limit: Limit = 1.0) -> Clip:
 
 @register("clip", "norm", course="I9")
 def norm(*, limit: Limit = 1.0) -> Clip:
-    """Clipping by norm: the whole gradient is shortened to a length, which keeps its direction.
+    """Clipping by norm: the whole gradient is scaled down to a maximum norm, which keeps its direction.
 
         g ← g·min(1, α/‖g‖)
 
     with α `limit` and ‖g‖ the Euclidean norm over all parameters of one replica. This is the course's formula
-    exactly; `torch.nn.utils.clip_grad_norm_` adds 1e-6 to ‖g‖, and so shortens a little more.
+    exactly; `torch.nn.utils.clip_grad_norm_` adds 1e-6 to ‖g‖, and so scales down a little more.
 
     Args:
         limit: The largest Euclidean norm α that the gradient may have.
@@ -112,7 +112,7 @@ def norm(*, limit: Limit = 1.0) -> Clip:
 def clip_gradients_(
     parameters: Iterable[Tensor], *, by: Literal["norm", "value"] = "norm", limit: float = 1.0
 ) -> Tensor:
-    """Clip the gradients of parameters in place, between `backward` and `step`; returns their norm before.
+    """Clip gradients in place, between `backward` and `step`; return their norm before clipping.
 
     Args:
         parameters: Such as `model.parameters()`; all on one device. Those without a gradient are skipped.

@@ -1,4 +1,4 @@
-"""Which parameters weight decay leaves alone, by what they are."""
+"""Which parameters are exempt from weight decay, by kind."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from apoint.errors import UnknownNameError, UsageError
 
 Exemption = Literal["bias", "norm", "embedding", "one-dimensional"]
-_NORM_CLASS = re.compile(r"Norm(\d?d)?$")  # LayerNorm, BatchNorm2d, RMSNorm, and a user's own of such a name
+_NORM_CLASS = re.compile(r"Norm(\d?d)?$")  # LayerNorm, BatchNorm2d, RMSNorm, and user classes named like them
 
 
 def exempt_from_decay(model: nn.Module, exempt: Sequence[Exemption] = ("bias", "norm")) -> set[str]:
-    """The names of the parameters that weight decay should leave alone.
+    """The names of the parameters that are exempt from weight decay.
 
-    A parameter that is used in several places is exempt if one of them is.
+    A parameter that is used in several places is exempt if any of them is.
 
     Args:
         model: Any module.
-        exempt: What to leave alone: "bias" (parameters with `bias` as a word of their name), "norm" (those
+        exempt: What to exempt: "bias" (parameters with `bias` as a word of their name), "norm" (those
             directly in a module whose class, or a base class, is named like LayerNorm or BatchNorm2d),
             "embedding" (the tables of `nn.Embedding`, and parameters with a word of their name beginning with
             `embed`, `position` or `token`), "one-dimensional" (vectors and single numbers of any kind).
@@ -39,7 +39,7 @@ def exempt_from_decay(model: nn.Module, exempt: Sequence[Exemption] = ("bias", "
 def parameter_groups(
     model: nn.Module, *, weight_decay: float, exempt: Sequence[Exemption] = ("bias", "norm")
 ) -> list[dict[str, Any]]:
-    """The trainable parameters as groups for any `torch.optim` optimizer, the exempt ones without decay.
+    """The trainable parameters as groups for any `torch.optim` optimizer; exempt ones have no decay.
 
     Example:
         `AdamW(parameter_groups(model, weight_decay=0.1), lr=1e-3)`
@@ -47,7 +47,7 @@ def parameter_groups(
     Args:
         model: Any module.
         weight_decay: The decay of the parameters that are not exempt.
-        exempt: What to leave alone; see `exempt_from_decay`.
+        exempt: What to exempt; see `exempt_from_decay`.
     """
     spared = exempt_from_decay(model, exempt)
     trainable = {name: param for name, param in model.named_parameters() if param.requires_grad}
@@ -68,7 +68,7 @@ def _checked(exempt: Sequence[Exemption]) -> Sequence[Exemption]:
 
 
 def _test(kind: Exemption) -> Callable[[nn.Module, str, Tensor], bool]:
-    """The question to ask of a module, the name of a parameter directly in it, and the parameter."""
+    """The test of a kind: takes a module, the name of a parameter directly in it, and the parameter."""
     return {
         "bias": lambda module, name, param: "bias" in name.split("_"),
         "norm": lambda module, name, param: any(_NORM_CLASS.search(c.__name__) for c in type(module).__mro__),

@@ -12,21 +12,21 @@ from apoint.optim.base import Decay, State, Updated, Weight, add_scaled, rule, r
 from apoint.settings import Positive
 
 Form = Literal["average", "sum"]
-"""Whether the velocity averages the gradients, as the course writes it, or adds them up, as PyTorch does."""
+"""Whether the velocity averages the gradients, as in the course, or sums them, as in PyTorch."""
 
 
 @rule("gradient-descent", family="descent", slots={}, course="I1")
 def gradient_descent(
     gradient: Tensor, state: State, param: Tensor, step: int, *, lr: Positive = 0.01
 ) -> Updated:
-    """Gradient descent: a step against the gradient, the rule all others are measured by.
+    """Gradient descent: a step against the gradient, the baseline for all other rules.
 
         θ ← θ − η·g
 
     with η `lr`, g the gradient and θ the parameter.
 
-    The formula is that of `sgd`. The two names tell where the gradient comes from: here from the whole
-    training set, which the recipe says with its batch size. Equals `torch.optim.SGD` without momentum.
+    The formula is the same as for `sgd`. The two names say where the gradient comes from: here from the whole
+    training set, which the recipe sets as its batch size. Equals `torch.optim.SGD` without momentum.
 
     Args:
         lr: The learning rate η.
@@ -42,13 +42,13 @@ def sgd(gradient: Tensor, state: State, param: Tensor, step: int, *, lr: Positiv
     """Stochastic gradient descent: a step against the gradient of one sample or one batch.
 
     Cheaper per step than the whole training set, and noisy: at a constant rate it ends in a region around
-    a minimum, not in it.
+    a minimum, not at it.
 
         θ ← θ − η·g
 
     with η `lr`, g the gradient of the batch and θ the parameter.
 
-    Equals `torch.optim.SGD` without momentum. Momentum is not a setting but a rule of its own, `momentum`
+    Equals `torch.optim.SGD` without momentum. Momentum is not a setting but a separate rule, `momentum`
     or `nesterov`, because PyTorch's form and the course's differ.
 
     Args:
@@ -90,10 +90,10 @@ def momentum(
 
     with η `lr`, γ `momentum`, τ `dampening`, form `form`, g the gradient, θ the parameter and t the step.
 
-    The form "average" is the course's: η means what it means without momentum. The form "sum" equals
+    The form "average" is the course's: η has the same meaning as without momentum. The form "sum" equals
     `torch.optim.SGD(momentum=γ, dampening=τ)`, including its first step, which is not dampened. For a
-    constant γ and τ = 0 the two draw the same path when the rate of "sum" is 1 − γ times that of "average".
-    Two differences from PyTorch: with γ = 0 it ignores τ, here τ still counts; and the default form.
+    constant γ and τ = 0 both follow the same path if the rate of "sum" is 1 − γ times that of "average".
+    Two differences from PyTorch: with γ = 0 PyTorch ignores τ, here τ still counts; and the default form.
 
     Args:
         lr: The learning rate η.
@@ -125,9 +125,9 @@ def nesterov(
     momentum: Decay = 0.9,
     form: Form = "average",
 ) -> Updated:
-    """Nesterov's acceleration: momentum whose step already counts the next push of the same gradient.
+    """Nesterov's acceleration: momentum whose step already includes the next push of the same gradient.
 
-    It overshoots less than plain momentum. Its theory asks for a momentum that grows during training, so
+    It overshoots less than plain momentum. Its theory requires a momentum that grows during training, so
     `momentum` may be put on a schedule. The velocity v starts at 0.
 
         w ← 1 − γ if form == "average" else 1
@@ -136,9 +136,9 @@ def nesterov(
 
     with η `lr`, γ `momentum`, form `form`, g the gradient and θ the parameter.
 
-    The form "sum" equals `torch.optim.SGD(momentum=γ, nesterov=True)`, which evaluates the gradient at θ and
-    not, as the original does, at the point ahead; the parameter here plays the part of that point. The
-    form "average" keeps the meaning of η, as in `momentum`.
+    The form "sum" equals `torch.optim.SGD(momentum=γ, nesterov=True)`, which evaluates the gradient at θ. The
+    original evaluates it at the look-ahead point; here the parameter takes the role of that point. The form
+    "average" keeps the meaning of η, as in `momentum`.
 
     Args:
         lr: The learning rate η.

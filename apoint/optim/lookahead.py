@@ -1,4 +1,4 @@
-"""Lookahead: a rule around another rule."""
+"""Lookahead: a rule that wraps another rule."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from apoint.registry import register, registry, split_spec
 from apoint.settings import Count, OptimizerSpec, Positive, Schedulable
 
 Pull = Annotated[float, Field(gt=0, le=1), Schedulable()]
-"""The share of the way that slow weights move towards fast ones. May be put on a schedule."""
+"""The share of the distance that slow weights move towards fast ones. May be put on a schedule."""
 
 _PREFIX = "base."
 _SHARED = ("lr", "weight_decay", "l2")
-"""Hyper-parameters of the base that are written beside it, so that schedules and searches find them."""
+"""Hyper-parameters of the base that are written next to it, so that schedules and searches find them."""
 
 
 @register("optimizer", "lookahead", family="other")
@@ -32,10 +32,10 @@ def lookahead(
     weight_decay: Weight | None = None,
     l2: Weight | None = None,
 ) -> Configured:
-    """Lookahead: slow weights that follow fast ones every few steps, which steadies any other rule.
+    """Lookahead: slow weights that follow fast ones every few steps, which stabilises any other rule.
 
-    The fast weights θ take the base's steps, with its weight decay; every k steps the slow weights φ move a
-    share of the way to them, and the fast ones restart from there. φ starts at the first θ.
+    The fast weights θ take the base's steps, with its weight decay; every k steps the slow weights φ move
+    part of the way to them, and the fast ones restart from there. φ starts at the first θ.
 
         φ ← θ if t == 1 else φ
         θ ← base(θ)
@@ -44,13 +44,13 @@ def lookahead(
 
     with k `every`, α `alpha`, base `base` and t the step.
 
-    The base's memory is kept when the fast weights restart, as in the paper's main experiments. PyTorch has
+    The base's state is kept when the fast weights restart, as in the paper's main experiments. PyTorch has
     no counterpart.
 
     Args:
         base: The rule that moves the fast weights, any but lookahead itself: a name, or a name and settings.
-        every: The number k of fast steps for one slow step.
-        alpha: The share α of the way that the slow weights move.
+        every: The number k of fast steps per slow step.
+        alpha: The share α of the distance that the slow weights move.
         lr: The learning rate of the base; by default the base's own default.
         weight_decay: Decoupled weight decay of the fast weights; by default the base's own default.
         l2: The penalty in the loss of the fast weights; by default the base's own default.
@@ -75,7 +75,7 @@ def lookahead(
 
 @functools.cache
 def lookahead_over(base_name: str) -> Rule:
-    """The rule `lookahead` around a base, whose slots and hyper-parameters it takes over under a prefix."""
+    """The rule `lookahead` for a base, with the base's slots and hyper-parameters under a prefix."""
     base: Rule = registry("optimizer").build(base_name).rule
     slots = {"slow": 0.0, **{_PREFIX + slot: start for slot, start in base.slots.items()}}
     defaults = {"every": 5, "alpha": 0.5, **_prefixed(base.defaults)}
@@ -93,7 +93,7 @@ def _update(
     alpha: float,
     **base_hyper: Any,
 ) -> Updated:
-    """The base's step on the fast weights; on every k-th step the jump to the slow ones instead."""
+    """The base's step on the fast weights; every k-th step jumps to the slow ones instead."""
     inner = {slot: state[_PREFIX + slot] for slot in base.slots}
     hyper = {key.removeprefix(_PREFIX): value for key, value in base_hyper.items()}
     delta, inner = base.step(gradient, inner, param, step, hyper)

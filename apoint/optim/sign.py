@@ -1,4 +1,4 @@
-"""Rules that keep only the sign of a direction, so that every coordinate moves equally far (I8)."""
+"""Rules that keep only the sign of a direction, so every coordinate moves by the same amount (I8)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apoint.settings import Positive
 
 
 def _sign(direction: Tensor) -> Tensor:
-    """The sign, and NaN of what is not finite: PyTorch's sign of NaN is 0, which would freeze it unseen."""
+    """The sign, or NaN if not finite: PyTorch's sign of NaN is 0, which would silently freeze it."""
     return torch.add(direction.sign(), direction, alpha=0)
 
 
@@ -27,8 +27,8 @@ def lion(
 ) -> Updated:
     """Lion: the sign of a blend of momentum and gradient, found by a symbolic search from AdamW.
 
-    Every coordinate moves by exactly η. So it wants a rate 3 to 10 times smaller than AdamW's, and a weight
-    decay as many times larger. Half of Adam's memory. The momentum m starts at 0.
+    Every coordinate moves by exactly η. So it needs a rate 3 to 10 times smaller than AdamW's, and a weight
+    decay larger by the same factor. It uses half of Adam's memory. The momentum m starts at 0.
 
         c ← β1·m + (1 − β1)·g
         m ← β2·m + (1 − β2)·g
@@ -36,8 +36,8 @@ def lion(
 
     with η `lr`, β1 `beta1`, β2 `beta2`, g the gradient and θ the parameter; then decoupled decay.
 
-    The course writes the sign of the previous step's blend; as in the paper, it is that of the new one.
-    PyTorch has no counterpart. A coordinate whose blend is exactly 0 stays.
+    The course takes the sign of the previous step's blend; here, as in the paper, it is that of the new one.
+    PyTorch has no counterpart. A coordinate whose blend is exactly 0 does not move.
 
     Args:
         lr: The learning rate η, the size of each coordinate's step.
@@ -70,7 +70,7 @@ def signum(
 
     with η `lr`, β `beta`, g the gradient and θ the parameter.
 
-    PyTorch has no counterpart. Here to see which part of Lion does the work.
+    PyTorch has no counterpart. Included to show which part of Lion does the work.
 
     Args:
         lr: The learning rate η, the size of each coordinate's step.

@@ -1,9 +1,9 @@
-"""Each rule as a `torch.optim.Optimizer`, for users who want only that.
+"""Each rule as a `torch.optim.Optimizer`, for users who need only that.
 
     optimizer = apoint.optim.Lion(model.parameters(), lr=1e-4, weight_decay=1.0)
 
 Parameter groups, `state_dict`, closures and PyTorch's learning-rate schedulers work as they do in PyTorch.
-Settings are checked as in a recipe, in each group.
+The settings of each group are checked as in a recipe.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from apoint.optim.lookahead import lookahead_over
 from apoint.optim.sign import lion, signum
 from apoint.registry import Ingredient, registry, split_spec
 
-# What a group may hold beside hyper-parameters: PyTorch's own keys, and a label.
+# What a group may hold besides hyper-parameters: PyTorch's own keys, and a label.
 _BOOKKEEPING = ("params", "param_names", "initial_lr", "name")
 
 
 class RuleOptimizer(torch.optim.Optimizer):
-    """A rule as an optimizer; a subclass says which: `class Mine(RuleOptimizer, rule=mine)`."""
+    """A rule as an optimizer; a subclass sets the rule: `class Mine(RuleOptimizer, rule=mine)`."""
 
     rule: ClassVar[Rule]
     __signature__: ClassVar[inspect.Signature]
@@ -49,7 +49,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         super().__init__(params, checked_settings(self._entry(), given))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters; hyper-parameters that it does not set are those of the optimizer."""
+        """Add a group of parameters; hyper-parameters that it does not set default to the optimizer's."""
         entry = self._entry()
         kept = {key: value for key, value in param_group.items() if key in _BOOKKEEPING}
         given = {key: value for key, value in param_group.items() if key not in _BOOKKEEPING}
@@ -69,7 +69,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step for each parameter with a gradient; a closure is called first, and its loss returned."""
+        """Update each parameter that has a gradient; a closure is called first, and its loss is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -83,7 +83,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         return loss
 
     def _move(self, param: Tensor, gradient: Tensor, rule: Rule, hyper: dict[str, Any]) -> None:
-        """One step of one parameter, in place."""
+        """Update one parameter in place."""
         if gradient.layout is not torch.strided:
             who = type(self).__name__
             raise UsageError(f"{who}: sparse gradients are not supported; build the layer with sparse=False")
@@ -95,7 +95,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         state.update(step=state["step"] + 1, **slots)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of an optimizer of the same rule."""
+        """Load the state of an optimizer with the same rule."""
         for group in state_dict["param_groups"]:
             states = [state_dict["state"][index] for index in group["params"] if index in state_dict["state"]]
             rule = self._rule(group)
@@ -115,7 +115,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
 
 def _constructor_signature(build: Callable[..., Any]) -> inspect.Signature:
-    """(params, lr=…, *, settings): what `help` shows of an optimizer's class, without the bounds."""
+    """(params, lr=…, *, settings): what `help` shows for an optimizer class, without the bounds."""
     hints = get_type_hints(build)
     settings = {
         name: parameter.replace(annotation=hints[name])

@@ -1,7 +1,7 @@
 """Reading a recipe's text: YAML with the line of every value, and `key=value` overrides on top.
 
-A recipe is data, and read as strictly as `apoint.plain_yaml` does. Each value remembers where it came from,
-which is what error messages and `--print-recipe` show.
+A recipe is data, and `apoint.plain_yaml` parses it strictly. Each value remembers where it came from; error
+messages and `--print-recipe` show this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apoint.plain_yaml import Place, parse_yaml
 MAX_BYTES = 1 << 20
 MOST_OF_A_NAME = 64
 MOST_OF_A_PATH = 500
-OVERRIDE = "override"  # the origin of a value that was changed on the command line or by a caller
+OVERRIDE = "override"  # the origin of a value changed on the command line or by a caller
 _POSITION = re.compile(r"[0-9]{1,9}")
 
 
@@ -32,10 +32,10 @@ class Document:
 
     Attributes:
         values: Plain dictionaries, lists and scalars.
-        origins: For each place that was written, `file:line` or `override`; what is absent is a default.
-        text: The text of the file, or an equivalent when there was none.
-        name: What to call the document in messages.
-        folder: What relative file names in it are relative to.
+        origins: For each place that was written, `file:line` or `override`; any other value is a default.
+        text: The text of the file, or an equivalent if there is no file.
+        name: The name of the document in messages.
+        folder: The folder that relative file names are resolved against.
     """
 
     values: dict[str, Any]
@@ -45,7 +45,7 @@ class Document:
     folder: Path = field(default_factory=Path.cwd)
 
     def origin(self, place: Place) -> str:
-        """Where the value at a place was written: its own mark, or that of what is around it, or in it."""
+        """Where the value at a place was written: its own origin, or that of an enclosing or nested value."""
         for length in range(len(place), 0, -1):
             if place[:length] in self.origins:
                 return self.origins[place[:length]]
@@ -65,7 +65,7 @@ class Document:
                 raise UsageError(
                     f"override {key!r} has an empty part; write a path such as optimizer.lr=3e-4"
                 )
-            changed._put(place, copy.deepcopy(value), key)  # what changes inside it stays in this copy
+            changed._put(place, copy.deepcopy(value), key)  # later changes inside it stay in this copy
             stale = [known for known in changed.origins if known[: len(place)] == place]
             for known in stale:
                 del changed.origins[known]
@@ -73,7 +73,7 @@ class Document:
         return changed
 
     def _put(self, place: Place, value: Any, key: str) -> None:
-        """Set the value at a place, making mappings on the way; a bare ingredient name becomes a mapping."""
+        """Set the value at a place and create missing mappings; a bare ingredient name becomes a mapping."""
         here: Any = self.values
         for position, part in enumerate(place[:-1]):
             if isinstance(here, list):
@@ -105,7 +105,7 @@ def _list_index(items: list[Any], part: str | int, key: str) -> int:
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """`key=value` arguments of the command line; a value is read as YAML."""
+    """Parse `key=value` command-line arguments; values are read as YAML."""
     changes = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -116,7 +116,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def read_document(path: str | Path) -> Document:
-    """A recipe as a document: a file, or the name of a packaged recipe; or one sentence that says why not."""
+    """Read a recipe file, or a packaged recipe by name; an error says in one sentence why that failed."""
     file = Path(path)
     inside = packaged_file(path)
     try:
@@ -135,28 +135,28 @@ def read_document(path: str | Path) -> Document:
         raise UsageError(
             f"{shown(path)}: not UTF-8 text (byte {error.start}); save the recipe as UTF-8"
         ) from None
-    # What a packaged recipe names beside itself, such as weights, is the user's and lies with the user.
+    # Files that a packaged recipe refers to, such as weights, are the user's: look in the working directory.
     document = document_from_text(text, str(path), Path.cwd() if inside else file.resolve().parent)
     document.values.setdefault("name", _label(file))
     return document
 
 
 def _label(file: Path) -> str:
-    """What to call a recipe that has no name of its own: as its file is called."""
+    """The name of a recipe that does not set one: that of its file."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", file.stem).strip("._-")[:MOST_OF_A_NAME] or "run"
 
 
 def _nearest_file(path: Path) -> str:
-    """The recipes whose names are close to one that is missing, as the end of a sentence."""
+    """Recipes with names close to a missing one, as the end of a sentence."""
     found = {name: name for name in packaged()}
-    for folder in (Path("recipes"), path.parent):  # of several with the same name, the one beside it
+    for folder in (Path("recipes"), path.parent):  # among recipes of the same name, the one next to it
         found |= {file.stem: str(file) for file in folder.glob("*.y*ml")}
     close = [repr(found[name]) for name in nearest(path.stem, found)]
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def document_from_text(text: str, name: str = "recipe", folder: Path | None = None) -> Document:
-    """A recipe's text as a document."""
+    """Parse a recipe's text into a document."""
     parsed = parse_yaml(text, name)
     if not isinstance(parsed.content, dict):
         raise UsageError(f"{name}: a recipe is a mapping of names to values, such as 'batch_size: 64'")

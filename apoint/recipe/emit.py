@@ -1,4 +1,4 @@
-"""Writing a recipe: YAML that reads back to the same recipe, each value with where it came from."""
+"""Write a recipe as YAML that reads back to the same recipe, with the origin of each value if needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPONENT_BELOW, _EXPONENT_FROM = 0.01, 1e6
 
 
 def to_yaml(recipe: Recipe, note: Callable[[Place], str] | None = None) -> str:
-    """The whole recipe as YAML; `note` gives the comment behind a value, such as its origin."""
+    """The whole recipe as YAML; `note` returns the comment after a value, such as its origin."""
     lines: list[str] = []
     for name, value in recipe.model_dump(mode="json").items():
         _write(name, value, (name,), 0, lines, note)
@@ -29,7 +29,7 @@ def with_origins(recipe: Recipe, document: Document) -> str:
     written = document.origins
 
     def origin(place: Place) -> str:
-        # A name may stand for its mapping (`optimizer: adam`), and lists and overrides cover what is inside.
+        # A bare name may replace its mapping (`optimizer: adam`); lists and overrides cover their contents.
         if place in written:
             return written[place]
         if place[-1] == "name" and place[:-1] in written and not _has_children(place[:-1], written):
@@ -42,7 +42,7 @@ def with_origins(recipe: Recipe, document: Document) -> str:
 
 
 def describe_overrides(document: Document) -> str:
-    """What was changed of the recipe as it stands in its file, as one would type it; empty if nothing was."""
+    """The overrides of the recipe in its file, as typed on the command line; empty if there are none."""
     places = (place for place, origin in document.origins.items() if origin == OVERRIDE)
     return " ".join(
         f"{'.'.join(map(str, place))}={format_value(_at(document.values, place))}" for place in places
@@ -56,7 +56,7 @@ def _at(values: Any, place: Place) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """A value as one writes it on one line of a recipe, numbers as people write them: 0.05, 3e-4, 64."""
+    """A value on one line of a recipe, with numbers as people write them: 0.05, 3e-4, 64."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {format_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ def format_value(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """All digits that count and no other; an exponent for what is below a hundredth or above a million."""
+    """All significant digits and no others; an exponent below a hundredth or above a million."""
     exact = Decimal(repr(value))
     if not exact.is_finite():
         return str(value)

@@ -1,4 +1,4 @@
-"""The section `probes` of a recipe: what is measured how often, and how much time that may take."""
+"""The `probes` section of a recipe: what is measured, how often, and how much time it may take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apoint.units import Duration
 
 
 def resolve_probes(raw: Any) -> dict[str, Any]:
-    """`{signal: every 100 steps}` as `{signal: {every: 100 steps, every setting}}`, checked."""
+    """Check `{signal: every 100 steps}` and resolve it to `{signal: {every: 100 steps, every setting}}`."""
     if not isinstance(raw, Mapping):
         raise RecipeError(
             ("probes",), f"must map probes to how often, such as {{signal: 100 steps}}, got {raw!r}"
@@ -36,7 +36,7 @@ def _probe(name: Any, wish: Any, place: tuple[str | int, ...]) -> dict[str, Any]
 
 
 def known_probe(name: Any, place: tuple[str | int, ...]) -> Ingredient:
-    """The probe or track of a name."""
+    """The probe or track with this name."""
     for kind in ("probe", "track"):
         if name in registry(kind):
             return registry(kind)[name]

@@ -1,8 +1,8 @@
 """The recipe: everything that defines a training run except its seed.
 
-One typed object is one YAML file is one canonical JSON is one fingerprint. A `Recipe` is complete:
-every ingredient is resolved to all its settings when it is made, and anything wrong is said in one
-sentence with its file and line.
+The same recipe exists as a typed object, a YAML file, a canonical JSON and a fingerprint. A `Recipe` is
+complete: every ingredient is resolved to all its settings at construction, and any error is reported in
+one sentence with its file and line.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _SECTIONS = {
     "schedule": "schedule",
     "clip": "clip",
 }
-"""The sections of a recipe that hold one ingredient, with its kind."""
+"""The sections of a recipe that hold one ingredient, each with the kind of that ingredient."""
 
 
 class Section(BaseModel):
-    """A part of a recipe: unknown names are refused, and nothing changes after it is made."""
+    """A part of a recipe; unknown names are rejected, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Average(Section):
-    """An exponential moving average of the weights, evaluated beside them."""
+    """An exponential moving average of the weights, evaluated alongside them."""
 
     decay: Momentum = Field(0.999, description="How much of the average is kept at each update.")
     begin: Length = Field(
@@ -68,7 +68,7 @@ class Average(Section):
 
 
 class Weights(Section):
-    """A file with the weights that training begins with."""
+    """A file with the initial weights of training."""
 
     file: str = Field(description="A safetensors file or a state dict, relative to the recipe's folder.")
     layout: str | None = Field(
@@ -80,7 +80,7 @@ class Weights(Section):
 
 
 class EarlyStop(Section):
-    """End training when a metric no longer improves."""
+    """Stop training when a metric no longer improves."""
 
     metric: str = Field("validation_loss", description="The metric watched, as <split>_<name>.")
     patience: Count = Field(5, description="How many evaluations in a row may pass without improvement.")
@@ -229,16 +229,16 @@ class Recipe(Section):
 
     @classmethod
     def load(cls, source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Recipe:
-        """A recipe from a file or a mapping, with changes such as `{"optimizer.lr": 3e-4}` on top."""
+        """Load a recipe from a file or a mapping, and apply changes such as `{"optimizer.lr": 3e-4}`."""
         return load_recipe(source, changes)[0]
 
     # -- canonical form ---------------------------------------------------------------------------
 
     def canonical(self) -> dict[str, Any]:
-        """The plain values that define training: names of defaults, order and labels make no difference.
+        """The plain values that define training: writing out defaults, order and labels make no difference.
 
-        Settings younger than the first fingerprints are left out at their defaults, so that a recipe which
-        does not use them keeps the fingerprint, and the runs, that it had.
+        Settings added after the first fingerprints are omitted at their defaults, so a recipe that does not
+        use them keeps its fingerprint and its runs.
         """
         values = self.model_dump(mode="json")
         for section, name, default in _YOUNGER:
@@ -250,7 +250,7 @@ class Recipe(Section):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that stand for the canonical form."""
+        """A hash of the canonical form, twelve hexadecimal digits long."""
         text = json.dumps(self.canonical(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -265,7 +265,7 @@ _YOUNGER: tuple[tuple[str | None, str, Any], ...] = (
 
 
 class DataHandling(Section):
-    """What is done with a dataset once it is read."""
+    """How a dataset is processed after it is read."""
 
     validation: Share = Field(0.0, description="Share of the training data held out for validation.")
     test_share: Share = Field(
@@ -280,7 +280,7 @@ class DataHandling(Section):
 
 
 class DeficitWindow(Section):
-    """When a deficit holds, and how strongly."""
+    """When a deficit is active, and how strong it is."""
 
     begin: Length = Field(Duration(0, "share"), description="When the deficit begins.")
     end: Length = Field(Duration(1, "share"), description="When the deficit ends.")
@@ -288,7 +288,7 @@ class DeficitWindow(Section):
 
 
 def _named_dataset(text: str) -> dict[str, Any]:
-    """`digits` as it is, and `houses.csv` as what reads it; the file itself is not looked at yet."""
+    """`digits` unchanged, and `houses.csv` as the dataset that reads it; the file is not opened yet."""
     reader = BY_EXTENSION.get(Path(text).suffix.lower())
     return {"name": reader, "path": text} if reader else {"name": text}
 
@@ -324,7 +324,7 @@ def _checked(
 
 
 def _own_file(raw: Any, member: str, place: tuple[str | int, ...]) -> dict[str, Any] | None:
-    """A part from a file of the user's, left as written: reading a recipe runs no code."""
+    """An ingredient from the user's own file, left as written: reading a recipe runs no code."""
     if not isinstance(raw, Mapping) or "file" not in raw or "name" in raw:
         return None
     if not isinstance(raw["file"], str) or not isinstance(raw.get(member), str):
@@ -335,7 +335,7 @@ def _own_file(raw: Any, member: str, place: tuple[str | int, ...]) -> dict[str, 
 def load_recipe(
     source: str | Path | Mapping[str, Any] | Document | Recipe, changes: Mapping[str, Any] | None = None
 ) -> tuple[Recipe, Document]:
-    """A recipe and the document it came from, with changes such as `{"optimizer.lr": 3e-4}` on top.
+    """Load a recipe and its document, and apply changes such as `{"optimizer.lr": 3e-4}`.
 
     Args:
         source: A file name, a mapping, a document, or a recipe.
@@ -367,7 +367,7 @@ def _as_document(source: str | Path | Mapping[str, Any] | Document | Recipe) -> 
 
 
 def _shortened(sentence: str, most: int = 800) -> str:
-    """A sentence that repeats a very long value, without the middle of it."""
+    """The sentence, with its middle cut out if it repeats a very long value."""
     return sentence if len(sentence) <= most else f"{sentence[: most // 2]}…{sentence[-most // 2 :]}"
 
 
@@ -381,7 +381,7 @@ def _as_json(values: Mapping[str, Any]) -> str:
 
 
 def _located(error: ValidationError, document: Document) -> str:
-    """The first thing wrong, in one sentence that begins with where it was written."""
+    """The first error, in one sentence that begins with its location."""
     first = error.errors()[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, RecipeError):

@@ -1,8 +1,8 @@
-"""From what a recipe writes of an ingredient to everything the ingredient needs, checked.
+"""Resolve an ingredient as written in a recipe to all of its settings, checked.
 
 `relu` and `{name: relu}` and `{name: relu, …every default…}` all resolve to the same plain mapping,
-which is what makes a fingerprint independent of spelling. Settings marked `Schedulable` may hold a
-schedule instead of a number; settings that name an ingredient are resolved in turn.
+so a fingerprint does not depend on spelling. Settings marked `Schedulable` may hold a schedule
+instead of a number; settings that name an ingredient are resolved in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apoint.units import Duration
 
 
 class RecipeError(UsageError):
-    """Something wrong at one place of a recipe; the document adds the file and line."""
+    """An error at one place in a recipe; the document adds the file and line."""
 
     def __init__(self, place: Place, sentence: str) -> None:
         self.place, self.sentence = place, sentence
@@ -29,13 +29,13 @@ class RecipeError(UsageError):
 
 
 def resolve(kind: str, raw: Any, place: Place = (), default: str | None = None) -> dict[str, Any]:
-    """An ingredient as `{name, every setting}` in plain values; raises `RecipeError`.
+    """Resolve an ingredient to `{name, every setting}` in plain values; raises `RecipeError`.
 
     Args:
         kind: The kind of ingredient.
         raw: Its name, or a mapping of its name and settings.
-        place: Where in the recipe it stands.
-        default: The name that a mapping without one means.
+        place: Where it is in the recipe.
+        default: The name used for a mapping that has none.
     """
     if default and isinstance(raw, Mapping):
         raw = {"name": default, **raw}
@@ -101,7 +101,7 @@ def resolve_settings(entry: Ingredient, given: Mapping[str, Any], place: Place) 
 
 
 def plain(value: Any) -> Any:
-    """A checked setting as YAML and JSON can hold it."""
+    """A checked setting as plain values that YAML and JSON can hold."""
     if isinstance(value, Duration):
         return str(value)
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The JSON schema of recipes, from which editors complete and check YAML as it is written.
+"""The JSON schema of recipes, with which editors complete and check YAML as it is typed.
 
-It is put together from the registry: each ingredient is one alternative, told apart by its name.
+It is built from the registry: each ingredient is one alternative, identified by its name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _as_written(node: Any) -> Any:
-    """The schema with lengths such as `{value: 1, unit: epochs}`, pydantic's view of them, as `1 epoch`."""
+    """The schema with lengths written as `1 epoch` instead of pydantic's `{value: 1, unit: epochs}`."""
     if isinstance(node, dict):
         if node.keys() == {"value", "unit"}:
             return str(Duration(node["value"], node["unit"]))
@@ -67,7 +67,7 @@ def _choice(kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
         alternatives.append(
             {"type": "object", "required": ["file"], "properties": {"file": {"type": "string"}}}
         )
-    # A required setting means that the bare name alone is not enough; the reader says so itself.
+    # If a setting is required, the bare name is not enough; reading the recipe reports that.
     return {"anyOf": [{"enum": [entry.name for entry in entries]}, *alternatives]}
 
 

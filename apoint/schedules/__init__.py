@@ -1,17 +1,17 @@
 """Schedules: pure functions of progress, for the learning rate or any other number.
 
 A schedule maps progress p in [0, 1], the share of training that is done, to a value; update number k of
-T, counted from 0, is at p = k / T. It holds no state, so it can be asked in any order, drawn before
-training, and resumed for free.
+T, counted from 0, is at p = k / T. It has no state, so it can be evaluated in any order, plotted before
+training, and resumed at no cost.
 
     >>> from apoint.schedules import cosine
     >>> rate = cosine(peak=1.0, warmup=0.05, floor=0.1)
     >>> rate(0.0), rate(0.05), rate(1.0)
     (0.0, 1.0, 0.1)
 
-Lengths are shares of training (`0.05`, `"5%"`) or carry a unit (`"500 steps"`, `"2 epochs"`); the latter
-need the `horizon` that the engine, or a direct call, supplies first. Values such as `peak`, `floor` and
-`start` are absolute, all in the same unit. What cannot be is refused, never shortened to fit.
+Lengths are shares of training (`0.05`, `"5%"`) or have a unit (`"500 steps"`, `"2 epochs"`); the latter
+need the `horizon`, which the engine or a direct call passes first. Values such as `peak`, `floor` and
+`start` are absolute, all in the same unit. Impossible settings are rejected, never shortened to fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a schedule is, how a builder of schedules is registered, and how its lengths are read."""
+"""Schedules, the decorator that registers their builders, and the parsing of their lengths."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ else:
 P = ParamSpec("P")
 
 ShrinkFactor = Annotated[float, Field(gt=0, le=1)]
-"""A factor that shrinks what it multiplies, or leaves it as it is."""
+"""A factor that shrinks a value or leaves it unchanged."""
 
 ROUNDING = 1e-10
 """Two moments of training closer than this are the same moment.
 
-Progress k / T and a boundary such as three times 10%, or a third that was printed as 33.3333333333%,
-mean the same moment and differ by rounding; a jump must not come a step late for that. A step is longer
-than this in any training below 10¹⁰ steps.
+Progress k / T and a boundary such as three times 10%, or a third printed as 33.3333333333%, mean the same
+moment but differ by rounding; a jump must not come a step late because of that. A step is longer than this
+in any training below 10¹⁰ steps.
 """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
-    """A number that depends on nothing but how far training has come.
+    """A number that depends only on the progress of training.
 
     Attributes:
         curve: The value at each progress in [0, 1].
@@ -70,8 +70,8 @@ def register_schedule(
 ) -> Callable[[Callable[P, Schedule]], Callable[P, Schedule]]:
     """Decorator: `register` for builders of schedules that are also called directly.
 
-    A direct call gets the checks that a recipe gets, every refusal says which schedule it is about, and
-    the schedule prints as the call that made it.
+    A direct call gets the same checks as a recipe, every error names the schedule, and the schedule prints
+    as the call that made it.
     """
 
     def keep(build: Callable[P, Schedule]) -> Callable[P, Schedule]:
@@ -92,7 +92,7 @@ def register_schedule(
 
 
 def _check_horizon(horizon: Any, entry: Ingredient) -> None:
-    """Refuse what was meant for a setting: `constant(0.5)`."""
+    """Reject a positional argument that was meant for a setting: `constant(0.5)`."""
     if horizon is not None and not isinstance(horizon, Horizon):
         setting = next(iter(entry.setting_parameters))
         raise UsageError(
@@ -119,16 +119,16 @@ def _written(value: Any) -> str:
 
 
 def share_of_training(length: Length, horizon: Horizon | None, what: str) -> float:
-    """A length as a share of training; `what` is the name of the setting, for the refusal."""
+    """A length as a share of training; `what` is the name of the setting, for the error message."""
     duration = Duration.parse(length)
     share = duration.as_share(horizon, what)
-    if not 0 <= share <= 1:  # a Duration made by hand is not bound to what a recipe may write
+    if not 0 <= share <= 1:  # a Duration made in code is not limited to what a recipe may write
         raise UsageError(f"{what} must be between 0% and 100% of training, got {duration}")
     return share
 
 
 def some_of_training(length: Length, horizon: Horizon | None, what: str) -> float:
-    """A length as a share of training that is more than nothing."""
+    """A length as a share of training that is greater than 0."""
     share = share_of_training(length, horizon, what)
     if share <= ROUNDING:
         raise UsageError(f"{what} must be longer than nothing, got {Duration.parse(length)}")
@@ -136,7 +136,7 @@ def some_of_training(length: Length, horizon: Horizon | None, what: str) -> floa
 
 
 def moments_in_order(lengths: Sequence[Length], horizon: Horizon | None, what: str) -> list[float]:
-    """Lengths from the beginning of training as shares of it, each of which must be after the one before."""
+    """Lengths from the beginning of training as shares of it; each must come after the one before."""
     shares = [share_of_training(length, horizon, f"{what}.{i}") for i, length in enumerate(lengths)]
     for i, (before, after) in enumerate(pairwise(shares)):
         if after <= before + ROUNDING:

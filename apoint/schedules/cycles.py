@@ -26,7 +26,7 @@ _MOST_CYCLES = 10_000
 
 
 def _read_per_cycle(raw: Any) -> Any:
-    """A finite number, or a list of them; read here so that the refusal is one sentence."""
+    """A finite number, or a list of them; parsed here so that the error is one sentence."""
     try:
         numbers = [float(item) for item in raw] if isinstance(raw, list | tuple) else float(raw)
     except (TypeError, ValueError):
@@ -52,9 +52,9 @@ def triangular(
     decay: Literal["none", "halving", "exponential"] = "none",
     gamma: ShrinkFactor | None = None,
 ) -> Schedule:
-    """Cycles of a straight rise and a straight fall between two bounds, the upper of which may decay.
+    """Cycles of a linear rise and a linear fall between two bounds; the upper bound may decay.
 
-    For trying a whole range of learning rates again and again instead of searching for one. At progress
+    Sweeps a whole range of learning rates repeatedly, instead of searching for one. At progress
     p, the cycle as a share:
 
         i = floor(p / cycle)
@@ -64,16 +64,16 @@ def triangular(
         v = low + (high - low) * height * scale
 
     PyTorch's `CyclicLR`: `halving` is its mode triangular2, and `exponential` its mode exp_range, whose
-    gamma acts once a step where ours acts once a cycle.
+    gamma applies once per step; here it applies once per cycle.
 
     Args:
         low: The lower bound, where each cycle begins and ends.
-        high: The upper bound, of the first cycle where it decays.
+        high: The upper bound; if it decays, that of the first cycle.
         cycle: The length of a cycle; the last one may be cut off by the end of training.
-        num_cycles: How many cycles training holds, instead of `cycle`; 4 if neither is given.
+        num_cycles: The number of cycles in training, instead of `cycle`; 4 if neither is given.
         rise: The share of each cycle in which the value rises.
-        decay: How the distance between the bounds shrinks: not, by half after each cycle, or smoothly.
-        gamma: What the distance is multiplied by in the course of a cycle, if the decay is exponential.
+        decay: How the distance between the bounds shrinks: not at all, by half after each cycle, or smoothly.
+        gamma: The factor on the distance over one cycle, if the decay is exponential.
 
     Reference:
         Smith, Cyclical learning rates for training neural networks, 2017, section 3.
@@ -109,7 +109,7 @@ def cosine_restarts(
     """Half cosines from a peak to a floor, one after the other, each restarting at its peak.
 
     Each cycle ends with a model worth keeping. At progress p in cycle i, which begins at `begin` and has
-    the length `length`, both shares of training, and has bounds of its own:
+    the length `length`, both shares of training, and its own bounds:
 
         x = (p - begin) / length
         v = floor_i + (peak_i - floor_i) * (1 + cos(pi * x)) / 2
@@ -117,14 +117,14 @@ def cosine_restarts(
     Length, peak and floor of the cycles follow a rule, length · multiplier^i and peak · peak_decay^i, or
     are listed one by one. Under the rule the end of training may cut the last cycle off; after the last
     listed cycle the value stays at its floor. The end of training, p = 1, is the end of a cycle that ends
-    there, not one more restart. PyTorch's `CosineAnnealingWarmRestarts` has neither lists nor decay.
+    there, not another restart. PyTorch's `CosineAnnealingWarmRestarts` has neither lists nor decay.
 
     Args:
         peak: Where cycles begin: one number for all, or a list with one for each cycle.
         floor: Where cycles end: one number for all, or a list with one for each cycle.
         cycle: The length of the first cycle, or a list with the length of each.
-        multiplier: How many times as long as the one before each cycle is.
-        peak_decay: What the peak is multiplied by from one cycle to the next.
+        multiplier: The factor on the length from one cycle to the next.
+        peak_decay: The factor on the peak from one cycle to the next.
 
     Reference:
         Loshchilov and Hutter, SGDR: Stochastic gradient descent with warm restarts, 2017, eq. 5.
@@ -157,9 +157,9 @@ def one_cycle(
     anneal: Literal["cosine", "linear"] = "cosine",
     num_phases: Literal[2, 3] = 2,
 ) -> Schedule:
-    """One cycle over the whole of training: up to a high peak, then down far below the start.
+    """One cycle over all of training: up to a high peak, then down far below the start.
 
-    For fast training at rates that would not do throughout. With x the share of the current phase that is
+    For fast training at rates too high for the whole run. With x the share of the current phase that is
     done, and `first` and `last` the values at its two ends:
 
         way = x if anneal == 'linear' else (1 - cos(pi * x)) / 2
@@ -168,13 +168,13 @@ def one_cycle(
     Two phases: from initial = peak / initial_divisor up to the peak over `rise`, then down to
     initial / final_divisor. Three: up, down to initial over another `rise`, then on to the last value.
     PyTorch's `OneCycleLR` ends its phases one update earlier, so that the last update has the last value;
-    here, as in every schedule, it belongs to the end of training, p = 1. For the momentum of a cycle,
-    which dips where the rate peaks, use an `initial_divisor` below 1 and a `final_divisor` of 1.
+    here, as in every schedule, that value belongs to the end of training, p = 1. For the momentum of a
+    cycle, which dips where the rate peaks, use an `initial_divisor` below 1 and a `final_divisor` of 1.
 
     Args:
         peak: The value at the top of the cycle.
-        initial_divisor: How many times lower than the peak the start is.
-        final_divisor: How many times lower than the start the end is.
+        initial_divisor: The ratio of the peak to the initial value.
+        final_divisor: The ratio of the initial value to the final value.
         rise: The length of the rise.
         anneal: The shape of the phases: half a cosine or a line.
         num_phases: 2, or 3 for a fall as long as the rise before the last descent.
@@ -196,7 +196,7 @@ def one_cycle(
 
 
 def _growing_ends(first: float, multiplier: float) -> list[float]:
-    """Where cycles of the lengths first · multiplier^i end, up to the one that training ends in."""
+    """The ends of cycles with lengths first · multiplier^i, up to the one in which training ends."""
     ends: list[float] = []
     for num_firsts in accumulate(multiplier**i for i in range(_MOST_CYCLES)):
         ends.append(first * num_firsts)
@@ -206,7 +206,7 @@ def _growing_ends(first: float, multiplier: float) -> list[float]:
 
 
 def _listed_ends(horizon: Horizon | None, cycles: list[Length], multiplier: float) -> list[float]:
-    """Where the listed cycles end, once they are known to fit into training."""
+    """The ends of the listed cycles, after a check that they fit into training."""
     if multiplier != 1:
         raise UsageError(
             f"multiplier has no meaning for cycles that are listed, got {multiplier}; leave it out"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from apoint.schedules.base import ROUNDING
 
 Shape = Callable[[float], float]
-"""How much of the way from one value to the other is done, at each share of a phase: 0 at 0, 1 at 1."""
+"""The share of the way from one value to the other, at each share of a phase: 0 at 0, 1 at 1."""
 
 
 def straight(share: float) -> float:
@@ -30,7 +30,7 @@ def square_root(share: float) -> float:
 
 
 def blend(first: float, last: float, share: float) -> float:
-    """From `first` at share 0 to `last` at share 1; never outside of the two, not even by rounding."""
+    """From `first` at share 0 to `last` at share 1; never outside the two, not even by rounding."""
     value = first * (1 - share) + last * share
     return min(max(value, min(first, last)), max(first, last))
 
@@ -53,9 +53,9 @@ class Phase:
 
 
 def follow(phases: Sequence[Phase]) -> Callable[[float], float]:
-    """The curve that goes through the phases, and after them stays at the last one's last value.
+    """The curve that goes through the phases, and then stays at the last value of the last phase.
 
-    Phases of no length are skipped. The last phase may end after training, which then cuts it off.
+    Phases of zero length are skipped. The last phase may end after training, which then cuts it off.
     """
     ends = [phase.end - ROUNDING for phase in phases]
     assert all(earlier <= later for earlier, later in pairwise(ends)), ends
@@ -66,7 +66,7 @@ def follow(phases: Sequence[Phase]) -> Callable[[float], float]:
             return phases[-1].last
         begin = phases[index - 1].end if index else 0.0
         phase = phases[index]
-        if progress - begin <= ROUNDING:  # a root would make much of a little
+        if progress - begin <= ROUNDING:  # a root would magnify a tiny difference
             return phase.first
         return blend(phase.first, phase.last, phase.shape((progress - begin) / (phase.end - begin)))
 

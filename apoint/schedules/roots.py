@@ -1,6 +1,6 @@
-"""Decays that have no end: inverse powers of the time, as of the first transformers.
+"""Open-ended decays: inverse powers of time, as used for the first transformers.
 
-They do not depend on how long training will be, as long as their lengths are given in steps.
+They do not depend on the length of training, as long as their own lengths are given in steps.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ def inverse_root(
     timescale: Length | None = None,
     power: Positive = 0.5,
 ) -> Schedule:
-    """Warm-up, then a decay with the inverse square root of the time.
+    """Warm-up, then a decay with the inverse square root of time.
 
-    For training whose end is open. At progress p, lengths as shares:
+    For open-ended training. At progress p, lengths as shares:
 
         decayed = peak * (1 + (p - warmup) / timescale) ** -power
         v = start + (peak - start) * p / warmup if p < warmup else decayed
 
-    With `timescale` equal to `warmup`, its default, the decay is peak · sqrt(warmup / p), the one of the
+    With `timescale` equal to `warmup`, its default, the decay is peak · sqrt(warmup / p), that of the
     first transformer. With a `power` above 1/2 and up to 1 the steps have a divergent sum and summable
-    squares, which the convergence of stochastic gradient descent asks for; the square root misses it.
+    squares, as the convergence of stochastic gradient descent requires; the square root misses this.
 
     Args:
         peak: The value at the end of the warm-up.
         start: The value at the beginning of the warm-up.
         warmup: The length of the warm-up.
-        timescale: The time over which the decay sets in; left out, it is that of the warm-up.
+        timescale: The time over which the decay sets in; by default, the length of the warm-up.
         power: The exponent of the decay.
 
     Reference:
@@ -70,22 +70,22 @@ def noam(
     warmup: Length = "4%",
     factor: Positive = 1.0,
 ) -> Schedule:
-    """The schedule of the original transformer, whose height follows from the model's width.
+    """The schedule of the original transformer, whose height depends on the model's width.
 
-    It rises in a straight line and decays with the inverse square root of t, which counts steps from 1.
+    It rises linearly and decays with the inverse square root of t, which counts steps from 1.
     At progress p of `total_steps`, with the warm-up in steps:
 
         t = p * total_steps + 1
         v = factor * model_dim ** -0.5 * min(t ** -0.5, t * warmup_steps ** -1.5)
 
     The peak, factor / sqrt(model_dim · warmup_steps), is reached where t equals the warm-up: a shorter
-    warm-up is also a higher one. To set the two apart, use `inverse-root`. Without a warm-up only the
-    first term of the minimum is left. Some texts count t in epochs; the paper counts steps.
+    warm-up is also a higher one. To set the two separately, use `inverse-root`. Without a warm-up only the
+    first term of the minimum remains. Some texts count t in epochs; the paper counts steps.
 
     Args:
         model_dim: The width d of the model.
         warmup: The length of the warm-up; the paper's 4000 of 100 000 steps are the default 4%.
-        factor: A factor on the whole.
+        factor: A factor on all values.
 
     Reference:
         Vaswani et al., Attention is all you need, 2017, eq. 3.

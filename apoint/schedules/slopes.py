@@ -27,17 +27,17 @@ def linear(
 ) -> Schedule:
     """A straight line from one value to another.
 
-    Up or down: a momentum that rises, a learning rate that falls, a dropout that is annealed over the
+    Up or down: a momentum that rises, a learning rate that falls, a dropout rate that is annealed over the
     first epochs. At progress p, the length as a share:
 
         v = start + (end - start) * min(p / length, 1)
 
-    PyTorch's `LinearLR`, with absolute values for its two factors.
+    PyTorch's `LinearLR`, with absolute values in place of its two factors.
 
     Args:
         start: The value at the beginning of training.
         end: The value after `length`.
-        length: How long the way takes.
+        length: How long the change takes.
 
     Reference:
         Liu et al., Dropout reduces underfitting, 2023, for early dropout that falls in a line.
@@ -55,13 +55,14 @@ def exponential(
 
         v = start * factor ** (p / every)
 
-    It changes at each update; to change once an epoch, as PyTorch's `ExponentialLR` is mostly used, take
-    `step` with `every: 1 epoch`. A factor above 1 grows, as a search for the largest learning rate does.
+    It changes at each update; to change once per epoch, as PyTorch's `ExponentialLR` is mostly used, use
+    `step` with `every: 1 epoch`. With a factor above 1 it grows, as in a search for the largest learning
+    rate.
 
     Args:
         start: The value at the beginning of training.
         factor: What the value is multiplied by over each `every`.
-        every: The length over which the factor acts once.
+        every: The length over which the factor applies once.
 
     Reference:
         Achille, Rovere and Soatto, Critical learning periods in deep networks, 2019, with 0.97 an epoch.
@@ -79,12 +80,12 @@ def exponential(
 def piecewise(horizon: Horizon | None = None, *, points: list[tuple[Length, Real]]) -> Schedule:
     """Straight lines through given points.
 
-    For whatever has no name of its own. Between neighbouring points at progress p0 and p1 with values v0
+    For any shape without a named schedule. Between neighbouring points at progress p0 and p1 with values v0
     and v1:
 
         v = v0 + (v1 - v0) * (p - p0) / (p1 - p0)
 
-    Before the first point and after the last one the value is theirs, as in `numpy.interp`.
+    Before the first point and after the last one the value is that of the point, as in `numpy.interp`.
 
     Args:
         points: Pairs of a length, counted from the beginning of training, and the value there, in order.

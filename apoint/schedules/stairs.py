@@ -1,4 +1,4 @@
-"""Values that stay, and then jump: constant, stairs down, stairs up, windows.
+"""Piecewise constant values: constant, stairs down, stairs up, windows.
 
 A jump at a moment m takes effect with the first update at or after it, p ≥ m.
 """
@@ -31,7 +31,7 @@ _HALF_AND_THREE_QUARTERS: list[Length] = ["50%", "75%"]
 def constant(horizon: Horizon | None = None, *, value: Real = 1.0) -> Schedule:
     """The same value throughout.
 
-    The control that any schedule has to beat. At every progress:
+    The baseline that any schedule has to beat. At every progress:
 
         v = value
 
@@ -53,20 +53,20 @@ def step(
     milestones: list[Length] | None = None,
     every: Length | None = None,
 ) -> Schedule:
-    """Stairs: the value drops by a factor at milestones, or at regular distances.
+    """Stairs: the value drops by a factor at milestones, or at regular intervals.
 
     With n the number of milestones at or before progress p, or n = floor(p / every):
 
         v = start * factor ** n
 
-    PyTorch's `MultiStepLR` and `StepLR`. Without `milestones` and `every` it drops at 50% and 75%, as
-    residual networks were first trained on CIFAR-10.
+    PyTorch's `MultiStepLR` and `StepLR`. Without `milestones` and `every` it drops at 50% and 75%, as in
+    the first training of residual networks on CIFAR-10.
 
     Args:
         start: The value before the first drop.
         factor: What each drop multiplies the value by.
         milestones: Where it drops: lengths from the beginning of training, in order.
-        every: The distance from one drop to the next, instead of milestones.
+        every: The interval from one drop to the next, instead of milestones.
 
     Reference:
         He et al., Deep residual learning for image recognition, 2016, section 4.2.
@@ -89,17 +89,17 @@ def window(
     begin: Length = "0%",
     end: Length = "100%",
 ) -> Schedule:
-    """One value inside a window of training, another outside of it.
+    """One value inside a window of training, another outside it.
 
     Early dropout is a window that ends early, late dropout one that begins late. At progress p, lengths as
     shares:
 
         v = value if begin <= p < end else outside
 
-    A window that ends with training contains its end, p = 1.
+    A window that ends with training includes the end, p = 1.
 
     Args:
-        value: The value from `begin` until before `end`.
+        value: The value from `begin` up to, but not including, `end`.
         outside: The value before and after the window.
         begin: Where the window begins.
         end: Where the window ends, counted from the beginning of training.
@@ -122,7 +122,7 @@ def nesterov_momentum(
 ) -> Schedule:
     """A momentum that climbs from 1/2 towards 1 in ever smaller stairs, up to a ceiling.
 
-    For Nesterov's method, whose guarantees ask for a momentum that rises like 1 - 3 / (t + 5). At
+    For Nesterov's method, whose guarantees require a momentum that rises like 1 - 3 / (t + 5). At
     progress p, the length as a share:
 
         v = min(1 - 2 ** (-1 - log2(floor(p / interval) + 1)), ceiling)
@@ -142,12 +142,12 @@ def nesterov_momentum(
 
 
 def _count_of_multiples(distance: float) -> Callable[[float], int]:
-    """How many whole distances fit into the progress."""
+    """The number of whole distances that fit into the progress."""
     return lambda progress: math.floor((progress + ROUNDING) / distance)
 
 
 def _count_of_milestones(horizon: Horizon | None, milestones: list[Length]) -> Callable[[float], int]:
-    """How many milestones are at or before the progress, once they are known to be in order."""
+    """The number of milestones at or before the progress, after a check that they are in order."""
     if not milestones:
         raise UsageError("milestones must name at least one; for a value that never drops, use constant")
     places = moments_in_order(milestones, horizon, "milestones")

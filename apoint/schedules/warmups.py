@@ -1,4 +1,4 @@
-"""Warm-up, then decay: the family in which most networks are trained today.
+"""Warm-up, then decay: the family of schedules that most networks are trained with today.
 
 The warm-up is a straight line from `start` at p = 0 to `peak` at p = `warmup`. Update k of T is at k / T,
 so with `start` 0 the very first update has value 0, as in PyTorch's `LambdaLR` with k / warm-up steps.
@@ -38,14 +38,14 @@ def cosine(
 ) -> Schedule:
     """Warm-up, then half a cosine from the peak to the floor.
 
-    The usual choice when the length of training is known beforehand. At progress p, lengths as shares:
+    The usual choice when the length of training is known in advance. At progress p, lengths as shares:
 
         x = min((p - warmup) / (stretch * end - warmup), 1)
         decayed = floor + (peak - floor) * (1 + cos(pi * x)) / 2
         v = start + (peak - start) * p / warmup if p < warmup else decayed
 
     Hoffmann et al. find that a cosine as long as training, down to a tenth of its peak, does best;
-    `stretch` above 1 makes the longer ones that they compare with, which training cuts off.
+    `stretch` above 1 gives the longer ones that they compare with, which the end of training cuts off.
     PyTorch's `CosineAnnealingLR` is the same without the warm-up, and rises again after its end.
 
     Args:
@@ -54,7 +54,7 @@ def cosine(
         start: The value at the beginning of the warm-up.
         warmup: The length of the warm-up.
         end: Where the decay ends, counted from the beginning of training.
-        stretch: How many times as far as `end` the decay ends; above 1 it may be unfinished.
+        stretch: A factor on `end`, the end of the decay; above 1 the decay may be unfinished.
 
     Reference:
         Loshchilov and Hutter, SGDR: Stochastic gradient descent with warm restarts, 2017, eq. 5;
@@ -77,7 +77,7 @@ def warmup_linear(
 ) -> Schedule:
     """Warm-up, then a straight line from the peak to the floor.
 
-    Common when a pre-trained transformer is tuned. At progress p, lengths as shares:
+    Common for fine-tuning a pre-trained transformer. At progress p, lengths as shares:
 
         x = min((p - warmup) / (end - warmup), 1)
         decayed = peak + (floor - peak) * x
@@ -114,8 +114,8 @@ def trapezoidal(
 ) -> Schedule:
     """Warm-up, a long stay at the peak, then a decay at the end of training.
 
-    Also called warm-up, stable, decay. The stable part can be prolonged without having been wrong so far,
-    which a cosine cannot. At progress p, lengths as shares:
+    Also called warmup-stable-decay. Unlike a cosine, the stable part can be extended without making the
+    training so far wrong. At progress p, lengths as shares:
 
         x = max((p - (1 - decay)) / decay, 0) if decay > 0 else 0
         bent = (1 - cos(pi * x)) / 2 if shape == 'cosine' else sqrt(x)
@@ -149,7 +149,7 @@ def trapezoidal(
 
 
 def _warm_up(horizon: Horizon | None, start: float, peak: float, floor: float, warmup: Length) -> Phase:
-    """The rise from start to peak, once the three values are known to be in order."""
+    """The rise from start to peak, after a check that the three values are in order."""
     if floor > peak:
         raise UsageError(f"floor must be at most peak, got floor {floor} and peak {peak}")
     length = share_of_training(warmup, horizon, "warmup")

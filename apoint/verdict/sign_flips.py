@@ -38,7 +38,13 @@ def sign_flip_p(differences: Numbers) -> float:
 
 def smallest_p(pairs: int) -> float:
     """The smallest p-value that the sign-flip test can reach with this many pairs."""
-    return 2.0 ** (1 - pairs) if pairs else 1.0
+    if not pairs:
+        return 1.0
+    return 2.0 ** (1 - pairs) if pairs <= EXACT_PAIRS else 1 / (1 + _num_draws(pairs))
+
+
+def _num_draws(pairs: int) -> int:
+    return min(DRAWS, max(FEWEST_DRAWS, DRAWN_SIGNS // pairs))
 
 
 def _subset_sums(values: Array) -> Array:
@@ -67,7 +73,7 @@ def _drawn_subsets(values: Array) -> Array:
     """
     ordered = values[np.argsort(np.abs(values - values.mean()), kind="stable")]
     n = len(ordered)
-    draws = min(DRAWS, max(FEWEST_DRAWS, DRAWN_SIGNS // n))
+    draws = _num_draws(n)
     random, parts, rows = np.random.default_rng(0), [], max(1, BLOCK // n)
     for start in range(0, draws, rows):
         size = min(rows, draws - start)

@@ -97,7 +97,7 @@ def test_a_warning_leaves_checkpoints(command: tuple[str, ...], number: int) -> 
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
-    assert "the same command goes on from there" in errors
+    assert "the same command resumes from there" in errors
     check_interrupted()
 
 

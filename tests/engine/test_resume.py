@@ -8,7 +8,8 @@ import pytest
 
 from apoint.engine import Options, train
 from apoint.engine.api import Session
-from apoint.engine.loop import Moment
+from apoint.engine.loop import Moment, interruption
+from apoint.engine.signals import StopRequest
 from apoint.errors import UsageError
 from apoint.recipe import load_recipe
 from tests.engine.harness import RECIPES, difference, finish, kill_after, outcome, start
@@ -169,3 +170,23 @@ def test_the_comparison_would_notice_a_forgotten_piece(piece: str, tmp_path: Pat
         tensor = next(iter(changed[0].tensors[piece].values())).view(-1)
         tensor[0] = tensor[0] * (1 + 2**-22) + 1e-30
     assert difference(whole, changed).startswith(piece)
+
+
+@pytest.mark.parametrize(
+    ("saved", "sentence"),
+    [
+        (7, "stopped at step 7 of 20; a checkpoint is saved, and the same command resumes from there"),
+        (4, "stopped at step 7 of 20; the newest checkpoint is that of step 4, and the same command resumes"),
+        (
+            -1,
+            "stopped at step 7 of 20; no checkpoint could be saved, so that the same command starts from the",
+        ),
+    ],
+)
+def test_who_stops_a_training_is_told_which_checkpoint_there_is(saved: int, sentence: str) -> None:
+    """It used to say that a checkpoint is saved, also where the disk had refused it."""
+    stop = StopRequest()
+    stop.signal_number = 15
+    error = interruption(stop, step=7, total_steps=20, saved_step=saved)
+    assert str(error).startswith(sentence)
+    assert error.exit_code == 143

@@ -102,3 +102,9 @@ def test_correlation() -> None:
     first, second = [1.0, 2.0, 4.0], [2.0, 1.0, 9.0]
     assert pair_correlation(first, second) == pytest.approx(stats.pearsonr(first, second).statistic)
     assert math.isnan(pair_correlation([1.0, 1.0], [1.0, 2.0]))
+
+
+def test_beyond_the_pairs_that_are_counted_the_smallest_p_is_that_of_the_draws() -> None:
+    """It used to be told as 2 to the power of 1 - n, which drawn patterns cannot reach."""
+    for n in (33, 40, 400):
+        assert smallest_p(n) == sign_flip_p(np.ones(n)) > 2.0 ** (1 - n)

@@ -1,4 +1,4 @@
-"""Replicas stacked in one computation: parameters with an axis of replicas in front.
+"""Replicas stacked in one computation: parameters with a leading replica axis.
 
     stackability.py whether replicas can share a stack
     rehearsal.py    whether their model's code can be run for all at once, and gives the same
@@ -10,8 +10,9 @@
     session.py      the way in: several sessions, trained as one
     functions/      how single functions of PyTorch are computed for all replicas
 
-What a replica comes to does not depend on its companions, and equals what it comes to alone up to rounding:
-its order of examples, augmentations, dropout masks, clipping and hyper-parameters are its own.
+The result of a replica does not depend on the other replicas, and equals its result when trained alone up to
+rounding: each replica has its own order of examples, augmentations, dropout masks, clipping and
+hyper-parameters.
 """
 
 from apoint.engine.stacked.allocation import keep_freed_memory

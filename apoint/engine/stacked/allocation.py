@@ -1,8 +1,8 @@
-"""Memory that is freed stays with the process, to be taken again without asking the system.
+"""Keep freed memory in the process, so that it can be reused without asking the system.
 
-The GNU C library gives every block of more than 32 MB back to the system at once, and asks for it anew the
-next time, a page at a time. The activations of a stack are as large as that, and its step then spends up to
-half of its time on new pages.
+The GNU C library returns every block of more than 32 MB to the system at once, and requests it again the
+next time, page by page. The activations of a stack are that large, and a step then spends up to half of its
+time on new pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LARGEST = 1 << 30
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library to keep freed blocks of up to 1 GB, from now on; whether it knows how to."""
+    """Tell the C library to keep freed blocks of up to 1 GB from now on; return whether it supports that."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The batches of a stack: each replica's own examples, disturbed and normalised as for itself alone.
+"""The batches of a stack: each replica's own examples, disturbed and normalised as when it is trained alone.
 
 Axis letters: R replicas, S steps of an epoch, B examples of an update, b examples of a part of it.
 """
@@ -14,14 +14,14 @@ from apoint.data import Split, streams
 from apoint.engine.stream import Preparation, TrainingStream
 
 COPIED_BYTES = 1 << 28
-"""Training sets that differ are copied into one, so that a batch is one gather, up to this size."""
+"""Up to this size, training sets that differ are copied into one, so that a batch is one gather."""
 
 
 class StackedPreparation(Preparation):
-    """The preparations of all replicas, for inputs with an axis of replicas in front.
+    """The preparations of all replicas, for inputs with a leading replica axis.
 
     Attributes:
-        alike: Whether all are the same, so that inputs without that axis will do too.
+        alike: Whether all are the same, so that inputs without that axis work too.
     """
 
     def __init__(self, preparations: Sequence[Preparation]) -> None:
@@ -80,7 +80,7 @@ def _order(stream: TrainingStream, epoch: int) -> Tensor:
 
 
 class _Source:
-    """Where examples are taken from: one set for all replicas, copies side by side, or one for each."""
+    """The source of examples: one set for all replicas, copies side by side, or one set per replica."""
 
     def __init__(self, splits: Sequence[Split]) -> None:
         self.splits = list(splits)
@@ -111,6 +111,6 @@ class _Source:
 
 
 def is_shared(splits: Sequence[Split]) -> bool:
-    """Whether all replicas have one split in memory."""
+    """Whether all replicas share one split in memory."""
     places = {(split.inputs.data_ptr(), split.targets.data_ptr()) for split in splits}
     return len(places) == 1

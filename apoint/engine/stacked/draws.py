@@ -1,4 +1,4 @@
-"""The generators of a stack: one for each replica, in the very state it would have if trained alone."""
+"""The generators of a stack: one per replica, in exactly the state it would have if trained alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from apoint.engine.stacked.errors import CannotStackError
 
 
 class Draws:
-    """One generator for each replica, seeded anew for each part of each step.
+    """One generator per replica, reseeded for each part of each step.
 
-    Seeding costs as much as a small operation, so it waits for the first draw; most models draw nothing.
+    Seeding costs as much as a small operation, so it is deferred to the first draw; most models draw nothing.
 
     Args:
-        seeds: The seed of each replica's stream `dropout`.
-        device: Where the model draws.
+        seeds: The seed of each replica's `dropout` stream.
+        device: The device on which the model draws.
 
     Attributes:
-        were_lent: Whether PyTorch's own generator ever stood in for one of them.
+        were_lent: Whether PyTorch's own generator was ever used in place of one of them.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
@@ -32,11 +32,11 @@ class Draws:
         self.were_lent = False
 
     def begin(self, step: int, part: int) -> None:
-        """From here on draws belong to this part of this step; see `apoint.engine.step.reseed`."""
+        """Begin the draws of this part of this step; see `apoint.engine.step.reseed`."""
         self._pending = self._current = step, part
 
     def rewind(self) -> None:
-        """Draw the numbers of this part of this step once more."""
+        """Restart the draws of this part of this step."""
         self._pending = self._current
 
     @property
@@ -51,7 +51,7 @@ class Draws:
         return self._generators
 
     def seed(self) -> None:
-        """Seed the generators for this part of this step, unless that is done."""
+        """Seed the generators for this part of this step, unless that is already done."""
         if self._pending is None:
             return
         for generator, seed in zip(self._generators, self.seeds, strict=True):
@@ -60,7 +60,7 @@ class Draws:
 
     @contextmanager
     def as_default(self, row: int) -> Iterator[None]:
-        """PyTorch's own generator in the state of one replica's, for functions that take no generator."""
+        """Put PyTorch's own generator in the state of one replica's, for functions that take no generator."""
         default, own = default_generator(self.device), self.generators[row]
         self.were_lent = True
         before = default.get_state()
@@ -72,13 +72,13 @@ class Draws:
             default.set_state(before)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the replicas."""
+        """Keep only some of the replicas."""
         self.seeds = [self.seeds[row] for row in rows]
         self._generators = [self._generators[row] for row in rows]
 
 
 def default_generator(device: torch.device) -> torch.Generator:
-    """The generator that PyTorch draws from on a device if it is given none."""
+    """The generator that PyTorch draws from on a device by default."""
     if device.type == "cpu":
         return torch.default_generator
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Why some replicas cannot share one computation."""
+"""The error raised when replicas cannot share one computation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class CannotStackError(ApointError):
     """These replicas cannot be trained in one computation; each can still be trained on its own.
 
     Attributes:
-        reason: Why, in a plain sentence without its full stop.
+        reason: Why, as a plain sentence without the full stop.
     """
 
     def __init__(self, reason: str) -> None:

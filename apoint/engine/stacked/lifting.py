@@ -1,10 +1,10 @@
-"""The way into and out of PyTorch's `vmap`, one level below its public function.
+"""Enter and leave PyTorch's `vmap`, one level below its public function.
 
-Inside `lifted`, a tensor wrapped by `Lifted.wrap` has R values at once, one for each replica, and hides the
-axis along which they lie: the model's own code runs unchanged. `torch.func.vmap` does the same; it also
-flattens and checks all arguments and results anew at each call, which for a small model takes as long as
-a tenth of the whole step. These functions of PyTorch are not public, so they are used in this file only, and
-`available` says whether this PyTorch has them.
+Inside `lifted`, a tensor wrapped by `Lifted.wrap` has R values at once, one per replica, and hides the
+replica axis: the model's own code runs unchanged. `torch.func.vmap` does the same, but it also flattens and
+checks all arguments and results at each call, which for a small model takes a tenth of the whole step. These
+functions of PyTorch are not public, so they are used only in this file, and `available` says whether this
+PyTorch has them.
 
 Axis letters: R replicas.
 """
@@ -40,7 +40,7 @@ _NEEDED = (
 
 
 def check_available() -> None:
-    """Refuse a PyTorch that lacks what this file stands on."""
+    """Raise if this PyTorch lacks a function that this file needs."""
     missing = [name for name in _NEEDED if not hasattr(_functorch, name)]
     if missing:
         raise CannotStackError(f"PyTorch {torch.__version__} has no {missing[0]}, which stacking needs")
@@ -48,40 +48,40 @@ def check_available() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A stacked computation under way: how many replicas it is for, and vmap's own number for it."""
+    """A stacked computation in progress: its number of replicas, and its `vmap` level."""
 
     num_replicas: int
     level: int
 
     @property
     def is_innermost(self) -> bool:
-        """Whether the code that is running is not inside a further transformation of its own."""
+        """Whether the running code is not inside a further transformation."""
         return bool(_functorch.maybe_current_level() == self.level)
 
     def wrap(self, stacked: Tensor, axis: int = 0) -> Tensor:
-        """A tensor with one value for each replica, its axis of replicas hidden."""
+        """A tensor with one value per replica and a hidden replica axis."""
         wrapped: Tensor = _functorch._add_batch_dim(stacked, axis, self.level)
         return wrapped
 
     def front(self, tensor: Tensor) -> Tensor:
-        """What is inside a wrapped tensor, the axis of replicas in front; a plain one repeated along it."""
+        """The contents of a wrapped tensor, replica axis first; a plain tensor is expanded along it."""
         if not _functorch.is_batchedtensor(tensor):
             return tensor.expand(self.num_replicas, *tensor.shape)
         inside, axis = _functorch.get_unwrapped(tensor), _functorch.maybe_get_bdim(tensor)
         return inside if axis == 0 else inside.movedim(axis, 0)
 
     def unwrap(self, tensor: Tensor) -> Tensor:
-        """The values of all replicas after the computation, the axis of replicas in front."""
+        """The values of all replicas after the computation, replica axis first."""
         out: Tensor = _functorch._remove_batch_dim(tensor, self.level, self.num_replicas, 0)
         return out
 
 
 @contextmanager
 def lifted(num_replicas: int) -> Iterator[Lifted]:
-    """A block in which wrapped tensors stand for the values of all replicas.
+    """A context in which wrapped tensors hold the values of all replicas.
 
-    Random functions that nobody intercepts are errors in it: vmap's own would give replicas numbers that
-    depend on their companions.
+    Random functions that are not intercepted raise: `vmap`'s own would give replicas numbers that depend on
+    the other replicas.
     """
     level = _functorch._vmap_increment_nesting(num_replicas, "error")
     try:
@@ -91,14 +91,14 @@ def lifted(num_replicas: int) -> Iterator[Lifted]:
 
 
 def axis_of(tensor: Any) -> int | None:
-    """Where the hidden axis of replicas is; None for a plain tensor, and for what is no tensor."""
+    """The position of the hidden replica axis; None for a plain tensor or anything that is not a tensor."""
     if not isinstance(tensor, Tensor) or not _functorch.is_batchedtensor(tensor):
         return None
     return int(_functorch.maybe_get_bdim(tensor))
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """What is inside a wrapped tensor, the axis of replicas where it is."""
+    """The contents of a wrapped tensor, with the replica axis left in place."""
     inside: Tensor = _functorch.get_unwrapped(tensor)
     return inside
 
@@ -114,7 +114,7 @@ def outside(function: Callable[..., Result], *arguments: Any) -> Result:
 
 @contextmanager
 def without_fallback() -> Iterator[None]:
-    """A block in which an operator that `vmap` has no rule for is an error instead of a slow loop."""
+    """A context in which an operator without a `vmap` rule raises instead of running a slow loop."""
     switch: Any = _functorch
     before = switch._is_vmap_fallback_enabled()
     switch._set_vmap_fallback_enabled(False)

@@ -1,10 +1,10 @@
 """The losses of all replicas' examples at once.
 
-A loss gives one value for each example, whatever the others are, so that replicas are further examples.
-One case has a form of its own, cross-entropy over few classes: PyTorch's softmax along the last axis takes
-vectors of numbers from one row, and with ten classes most of such a vector is empty. Laid out class by
-class it takes its vectors across examples, and is several times as fast; in a stack of small perceptrons
-it would otherwise take a seventh of the whole step.
+A loss returns one value per example, independent of the other examples, so replicas are further examples.
+One case has a separate form, cross-entropy over few classes: PyTorch's softmax along the last axis
+vectorises within one row, and with ten classes most of such a vector is empty. Laid out class by class it
+vectorises across examples, and is several times as fast; in a stack of small perceptrons it would otherwise
+take a seventh of the whole step.
 
 Axis letters: R replicas, b examples of a part, C classes, N = R·b.
 """
@@ -23,7 +23,7 @@ from apoint.nn.losses import cross_entropy
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 FEW = 16
-"""From so many classes on, the last axis is long enough; measured, both forms are equal near 20."""
+"""From this many classes on, the last axis is long enough; in measurements, both forms are equal near 20."""
 
 
 def example_losses(loss: Loss, outputs: Tensor, y: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def _are_few_classes(outputs: Tensor, y: Tensor) -> bool:
 
 
 class _ClassByClass(torch.autograd.Function):
-    """-ln p_y of each example, with p = softmax(outputs); its slope is p less 1 at y."""
+    """-ln p_y of each example, with p = softmax(outputs); its gradient is p, minus 1 at y."""
 
     @staticmethod
     def forward(ctx: Any, outputs_RbC: Tensor, y_Rb: Tensor) -> Tensor:

@@ -22,13 +22,13 @@ from apoint.engine.stacked.stack import Stack
 from apoint.nn import cross_entropy
 
 ROWS = 1 << 12
-"""At most so many examples at a time, of all replicas together; but not fewer than SMALLEST of each."""
+"""At most this many examples at a time, over all replicas; but not fewer than SMALLEST per replica."""
 SMALLEST = 64
 
 
 @dataclass
 class _Tally:
-    """Sums over examples, [R] each in float64, by the name of what was summed."""
+    """Sums over examples, [R] each in float64, by name."""
 
     task: Task
     num_replicas: int
@@ -43,7 +43,7 @@ class _Tally:
         self.sums[name] = self.sums[name] + total_R if name in self.sums else total_R
 
     def keep(self, losses: Tensor, right: Tensor | None, nats: Tensor | None) -> None:
-        """Keep the metrics of single examples, [R, b] each, if they are wanted."""
+        """Keep the metrics of single examples, [R, b] each, if requested."""
         if self.each is not None:
             values = example_values(losses, right, nats)
             collect(self.each, {name: value.view(self.num_replicas, -1) for name, value in values.items()})
@@ -70,8 +70,8 @@ def stacked_evaluate(
     Args:
         stack: The replicas.
         split: Which split.
-        average: Take the moving averages of the weights and running statistics instead of these.
-        each: The metrics of single examples are left in it, replica by replica.
+        average: Use the moving averages of the weights and running statistics instead of the current values.
+        each: Receives the metrics of single examples, replica by replica.
     """
     first = stack.replicas[0]
     splits = [replica.data.splits[split] for replica in stack.replicas]
@@ -115,7 +115,7 @@ def _measure(
     losses, right, nats = example_losses(stack.replicas[0].loss, outputs, y), None, None
     tally.add("loss", losses)
     outputs, y = outputs.flatten(0, 1), y.flatten(0, 1)
-    if tally.task == "language":  # whatever the loss, a character costs its negative log-likelihood
+    if tally.task == "language":  # with any loss, a character costs its negative log-likelihood
         nats = cross_entropy(outputs, y)
         tally.add("nats", nats)
     tally.count += len(y) // stack.num_replicas

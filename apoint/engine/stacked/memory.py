@@ -1,4 +1,4 @@
-"""How much memory a stack will take, before it is made."""
+"""Predict how much memory a stack takes, before it is built."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from apoint.engine.replica import Replica, borrowed_randomness
 
 
 def predicted_memory(replica: Replica, num_replicas: int) -> int:
-    """The bytes that a stack of so many replicas like this one takes beside the data, roughly.
+    """The bytes that a stack of `num_replicas` replicas like this one takes besides the data, roughly.
 
-    Each replica and its row in the stack both hold weights, gradients, the optimizer's memory and, if there
-    is one, the moving average; up to three further gradients are in flight. To these come buffers, and what
-    autograd keeps of a forward pass, which is measured on one part of a batch of this replica. It counts
-    three times: gradients of activations live beside it, and the first steps are made on trial. Measured on
-    perceptrons, convolutional nets and transformers, the truth was 0.6 to 1.3 times what this says.
+    Each replica and its row in the stack both hold weights, gradients, the optimizer's state and, if there
+    is one, the moving average; up to three further gradients exist at the same time. Added to these are
+    buffers, and what autograd saves in a forward pass, which is measured on one part of a batch of this
+    replica. It counts three times: gradients of activations exist alongside it, and the first steps are
+    trials. For perceptrons, convolutional networks and transformers, the measured memory was 0.6 to 1.3
+    times this prediction.
 
     Args:
-        replica: A replica as `assemble` made it; it is left as it was.
-        num_replicas: How many there will be.
+        replica: A replica as returned by `assemble`; it is left unchanged.
+        num_replicas: The number of replicas in the stack.
     """
     weights_P = replica.parameters.weights_P
     copies = 2 + len(replica.optimizer.rule.slots) + (replica.average_P is not None)
@@ -31,7 +32,7 @@ def predicted_memory(replica: Replica, num_replicas: int) -> int:
 
 
 def _activations(replica: Replica) -> int:
-    """The bytes that autograd keeps of one forward pass, each piece of memory counted once."""
+    """The bytes that autograd saves in one forward pass, each piece of memory counted once."""
     index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[0]
     x, y = replica.stream.batch(index_b, 0, 0.0)
     model = copy.deepcopy(replica.model).train()
@@ -45,6 +46,6 @@ def _activations(replica: Replica) -> int:
         return tensor
 
     with borrowed_randomness(0), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = replica.loss(model(x), y).sum()  # held, so that no memory is given to two tensors in turn
+        loss = replica.loss(model(x), y).sum()  # held, so that no two tensors get the same memory in turn
     del loss
     return sum(sizes.values())

@@ -1,4 +1,4 @@
-"""The model of a stack: one template whose tensors are those of all replicas while it is called.
+"""The model of a stack: one template, whose tensors are replaced by those of all replicas during a call.
 
 Axis letters: R replicas.
 """
@@ -22,7 +22,7 @@ from apoint.engine.stacked.lifting import Lifted, axis_of, lifted
 
 @dataclass(frozen=True)
 class Place:
-    """Where a module holds a tensor: in one of its dictionaries, under a key; `name` says which tensor it is.
+    """Where a module holds a tensor: in one of its dictionaries, under a key; `name` identifies the tensor.
 
     Tied tensors have several places and one name.
     """
@@ -40,7 +40,7 @@ class StackedModel:
     Attributes:
         template: A copy of the first replica's model. Its own weights are never used.
         tensors: The buffers and frozen parameters of all replicas by name, [R, *shape].
-        faithful: Whether results are laid out as for a replica alone; see `Scene`.
+        faithful: Whether results have the memory layout of a replica alone; see `Scene`.
     """
 
     def __init__(self, models: Sequence[nn.Module], draws: Draws, faithful: bool = False) -> None:
@@ -72,7 +72,7 @@ class StackedModel:
                     place.holder[place.key] = place.original
 
     def _place(self, under_way: Lifted, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Put wrapped tensors where the template has its own; returns them by name."""
+        """Replace the template's tensors with wrapped ones; return these by name."""
         wrap = under_way.wrap
         placed = {name: wrap(tensor) for name, tensor in leaves.items()}
         placed |= {name: wrap(tensor) for name, tensor in self.tensors.items()}
@@ -82,14 +82,14 @@ class StackedModel:
 
     @torch.no_grad()
     def _collect(self, under_way: Lifted, placed: Mapping[str, Tensor]) -> None:
-        """Take over buffers that the model replaced by others; those changed in place are changed already."""
+        """Copy back buffers that the model replaced; those changed in place are already up to date."""
         for place in self.places:
             now = place.holder[place.key]
             if place.is_buffer and now is not placed[place.name]:
                 self.tensors[place.name].copy_(under_way.unwrap(now.detach()))
 
     def buffers(self, real: bool = False) -> dict[str, Tensor]:
-        """The buffers by name, [R, *shape]; only those of real numbers if `real`, as averages take them."""
+        """The buffers by name, [R, *shape]; only floating-point ones if `real`, as averages need them."""
         names = {place.name for place in self.places if place.is_buffer}
         return {
             name: tensor
@@ -98,13 +98,13 @@ class StackedModel:
         }
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the replicas."""
+        """Keep only some of the replicas."""
         index = list(rows)
         self.tensors = {name: tensor[index] for name, tensor in self.tensors.items()}
         self.num_replicas = len(index)
 
     def keeps_wrapped(self) -> str | None:
-        """The first attribute in which the template has kept a tensor of a call, if there is one."""
+        """The first attribute in which the template has kept a tensor from a call, if any."""
         for path, module in self.template.named_modules():
             for name, value in vars(module).items():
                 if axis_of(value) is not None:
@@ -113,7 +113,7 @@ class StackedModel:
 
 
 def knobs_of(replica: Replica, twin: nn.Module) -> list[tuple[Any, Callable[[float], float]]]:
-    """The modules of a copy of the replica's model whose rate is on a schedule, each with it."""
+    """The modules of a copy of the replica's model whose rate is on a schedule, each with that schedule."""
     places = {id(module): place for place, module in enumerate(replica.model.modules())}
     twins = list(twin.modules())
     return [(twins[places[id(module)]], rate) for module, rate in replica.timeline.knobs]
@@ -127,7 +127,7 @@ def _copy(model: nn.Module) -> nn.Module:
 
 
 def _places(model: nn.Module) -> Iterator[Place]:
-    """Every place of a tensor in the model, tied ones under the name that comes first."""
+    """Every place in the model that holds a tensor; tied tensors have the name that comes first."""
     first_names: dict[int, str] = {}
     for path, module in model.named_modules():
         for holder, is_buffer in ((module._parameters, False), (module._buffers, True)):
@@ -139,7 +139,7 @@ def _places(model: nn.Module) -> Iterator[Place]:
 
 
 def _stacked(models: Sequence[nn.Module], names: set[str]) -> dict[str, Tensor]:
-    """Buffers and frozen parameters of all models; those to be trained live elsewhere."""
+    """Buffers and frozen parameters of all models; trainable parameters are kept elsewhere."""
     by_model = [
         {
             **{name: p.detach() for name, p in model.named_parameters() if not p.requires_grad},

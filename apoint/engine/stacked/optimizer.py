@@ -22,7 +22,7 @@ Hyper = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Block:
-    """A share of one piece that stays in the cache: rows of it, and columns if a row alone is too long."""
+    """A part of one piece that stays in the cache: some rows, and some columns if one row is too long."""
 
     piece: Piece
     rows: slice
@@ -30,7 +30,7 @@ class Block:
 
 
 class StackedOptimizer:
-    """An update rule applied to all replicas, block by block; its memory is kept block by block too.
+    """An update rule applied to all replicas, block by block; its state is kept block by block too.
 
     Args:
         rule: The rule, which all replicas share.
@@ -47,10 +47,10 @@ class StackedOptimizer:
         self.memory = [self.rule.init(_piece(self.parameters.weights, block)) for block in self.blocks]
 
     def _blocks(self, piece: Piece) -> Iterator[Block]:
-        """A piece in blocks.
+        """Split a piece into blocks.
 
-        A kernel passes over the memory once, so that blocks would only cost it calls; but it takes its
-        tensors for contiguous, which several rows of a piece are only if the piece is a whole part.
+        A kernel passes over the memory once, so blocks would only add calls. But it assumes contiguous
+        tensors, and several rows of a piece are contiguous only if the piece is a whole part.
         """
         num_rows, start = self.parameters.num_replicas, piece.start - self.parameters.boundary * piece.exempt
         length, whole = piece.stop - piece.start, self.parameters.weights[piece.exempt].shape[1]
@@ -64,9 +64,9 @@ class StackedOptimizer:
                 yield Block(piece, slice(first, min(first + height, num_rows)), columns)
 
     def update(self, gradients: Parts, step: int, hypers: Sequence[Hyper]) -> None:
-        """One update; `step` counts from 1, and `hypers` holds each replica's hyper-parameters, in order.
+        """Do one update; `step` counts from 1, and `hypers` has each replica's hyper-parameters, in order.
 
-        One mapping may stand for all replicas.
+        A single mapping applies to all replicas.
         """
         for number, block in enumerate(self.blocks):
             weights, gradient = _piece(self.parameters.weights, block), _piece(gradients, block)
@@ -87,7 +87,7 @@ class StackedOptimizer:
             self.memory[number] = self.rule.apply_(gradient, memory, weights, step, hyper)
 
     def state(self) -> dict[str, Parts]:
-        """The rule's memory, each slot laid out as the parameters are."""
+        """The rule's state, each slot in the layout of the parameters."""
         return {slot: self._gathered(slot) for slot in self.memory[0]}
 
     def _gathered(self, slot: str) -> Parts:
@@ -98,7 +98,7 @@ class StackedOptimizer:
         return parts
 
     def of_row(self, row: int) -> dict[str, Tensor]:
-        """One replica's part of the memory, each slot laid out as its flat buffer."""
+        """One replica's part of the state, each slot in the layout of its flat buffer."""
         own = [
             {slot: values[row - block.rows.start] for slot, values in memory.items()}
             for block, memory in zip(self.blocks, self.memory, strict=True)
@@ -107,7 +107,7 @@ class StackedOptimizer:
         return {slot: torch.cat([piece[slot] for piece in own]) for slot in self.memory[0]}
 
     def restore(self, state: Mapping[str, Parts]) -> None:
-        """Take over a memory that `state` gave, of as many replicas as there are now."""
+        """Load a state returned by `state`, for the same number of replicas."""
         self._begin()
         for block, memory in zip(self.blocks, self.memory, strict=True):
             for slot, parts in state.items():
@@ -126,7 +126,7 @@ def _row_by_row(
     step: int,
     hypers: Sequence[Hyper],
 ) -> None:
-    """The kernel, which takes plain numbers only, for each run of rows with the same ones."""
+    """Call the kernel, which takes only plain numbers, for each run of rows with the same ones."""
     first = 0
     for row in range(1, len(hypers) + 1):
         if row < len(hypers) and hypers[row] == hypers[first]:
@@ -138,7 +138,7 @@ def _row_by_row(
 
 
 def _as_columns(hypers: Sequence[Hyper], like: Tensor, rule: Rule) -> dict[str, Any]:
-    """Hyper-parameters with one value for each row where they differ, [R, 1] in the gradient's type."""
+    """Hyper-parameters with one value per row where they differ, [R, 1] in the gradient's dtype."""
     columns: dict[str, Any] = {}
     for name, value in hypers[0].items():
         values = [hyper[name] for hyper in hypers]

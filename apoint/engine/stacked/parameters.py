@@ -1,7 +1,7 @@
-"""The trainable parameters of all replicas: one row for each in two buffers, decayed and exempt.
+"""The trainable parameters of all replicas: one row per replica in two buffers, decayed and exempt.
 
-What `apoint.engine.flat` does for one replica, with an axis of replicas in front. The two parts are buffers
-of their own, so that an update rule with or without decay is one operation on contiguous memory.
+Like `apoint.engine.flat` for one replica, but with a leading replica axis. The two parts are separate
+buffers, so that an update rule with or without decay is one operation on contiguous memory.
 
 Axis letters: R replicas, P parameters of a part.
 """
@@ -16,18 +16,18 @@ from torch import Tensor
 from apoint.engine.flat import FlatParameters, Slot
 
 Parts = tuple[Tensor, Tensor]
-"""Values of all replicas laid out as the parameters are, [R, P] each: those that decay, and the exempt."""
+"""Values of all replicas in the layout of the parameters, [R, P] each: those that decay, and the exempt."""
 
 
 class StackedParameters:
-    """The parameters of R models of one structure, and their gradients.
+    """The parameters of R models of the same structure, and their gradients.
 
     Attributes:
         weights: The parameters.
         gradients: Their gradients.
-        pieces: The stretches of one replica's flat buffer that are updated alike.
-        leaves: The parameters by name, [R, *shape], each a view that autograd takes for a variable.
-        gradient_views: Where the gradient of each leaf is.
+        pieces: The ranges of one replica's flat buffer that are updated in the same way.
+        leaves: The parameters by name, [R, *shape], each a view that autograd treats as a leaf.
+        gradient_views: The view that holds the gradient of each leaf.
     """
 
     def __init__(self, replicas: Sequence[FlatParameters]) -> None:
@@ -47,15 +47,15 @@ class StackedParameters:
         return len(self.weights[0])
 
     def split(self, values_RP: Tensor) -> Parts:
-        """The two parts, of rows laid out as one replica's flat buffer."""
+        """Split rows in the layout of one replica's flat buffer into the two parts."""
         return values_RP[:, : self.boundary].contiguous(), values_RP[:, self.boundary :].contiguous()
 
     def row(self, parts: Parts, row: int) -> Tensor:
-        """One replica's values, laid out as its flat buffer."""
+        """One replica's values, in the layout of its flat buffer."""
         return torch.cat([part[row] for part in parts])
 
     def named(self, parts: Parts) -> dict[str, Tensor]:
-        """Values laid out like the parameters, as views [R, *shape] by name."""
+        """Values in the layout of the parameters, as views [R, *shape] by name."""
         return {slot.name: self._view(parts, slot) for slot in self.slots}
 
     def _view(self, parts: Parts, slot: Slot) -> Tensor:
@@ -65,9 +65,9 @@ class StackedParameters:
         return part.as_strided(size, stride, part.storage_offset() + start)
 
     def receive(self, gradients: Sequence[Tensor | None], add: bool) -> None:
-        """Take over the gradients of the leaves, or add them; a leaf that took no part has gradient 0.
+        """Copy in the gradients of the leaves, or add them; an unused leaf has gradient 0.
 
-        A gradient that is its own place in the buffer was written there already. The gradients must not
+        A gradient that is the leaf's own view of the buffer is already in place. The gradients must not
         themselves be differentiable.
         """
         pairs = list(zip(self.gradient_views, gradients, strict=True))
@@ -84,7 +84,7 @@ class StackedParameters:
                 view.zero_()
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the replicas."""
+        """Keep only some of the replicas."""
         gradients = chosen(self.gradients, rows)
         self.weights = chosen(self.weights, rows)
         self._prepare()

@@ -18,17 +18,17 @@ from apoint.engine.stacked.recording import Recorder
 from apoint.engine.stacked.tape import Tape
 
 Passed = list[Tensor | None]
-"""The sums of the losses [R], then the gradient of each leaf; None for one that took no part."""
+"""The sums of the losses [R], then the gradient of each leaf; None for an unused leaf."""
 
 
 class Passes:
     """The passes of a stack.
 
-    The first pass for inputs of some shape is recorded as a tape; the second is made both ways, and only if
-    all comes out the same to the bit does the tape serve from the third on. A model is recorded only if it
+    The first pass for inputs of some shape is recorded as a tape. The second is run both ways, and the tape
+    is used from the third on only if all results are the same bit for bit. A model is recorded only if it
     computes the same way at every step: it has no rates on a schedule and no hooks, and its modules are all
-    PyTorch's or this package's, whose code does not depend on what went before. Draws go on a tape as calls
-    with the generators of the replicas, which are seeded for each step as ever.
+    from PyTorch or this package, whose code does not depend on earlier calls. Draws are recorded as calls
+    with the generators of the replicas, which are seeded for each step as usual.
 
     Args:
         model: The model.
@@ -36,7 +36,7 @@ class Passes:
         loss: The loss.
         batch_size: The number of examples of an update, by which gradients are divided.
         fixed: Whether nothing in the model is on a schedule.
-        targets: Where the gradient of each leaf belongs, if a tape may write it there at once.
+        targets: Where the gradient of each leaf belongs, if a tape may write it there directly.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Passes:
 
     def _passed(self, x: Tensor, y: Tensor) -> Passed:
         losses_R = example_losses(self.loss, self.model(x, self.leaves), y).sum(1)
-        # Each replica's mean, and their sum. Giving `grad` the weights instead would import sympy.
+        # Each replica's mean, and their sum. Passing the weights to `grad` instead would import sympy.
         total, leaves = torch.dot(losses_R, self.share_R.to(losses_R.dtype)), list(self.leaves.values())
         return [losses_R.detach(), *torch.autograd.grad(total, leaves, allow_unused=True)]
 
@@ -90,7 +90,7 @@ class Passes:
             return self.tapes[shapes](x, y)
 
     def _proven(self, shapes: tuple[Any, ...], x: Tensor, y: Tensor) -> Passed:
-        """Both ways; what a pass changes in buffers is changed once."""
+        """Run both ways and compare; changes to buffers are applied once."""
         buffers = list(self.model.tensors.values())
         before = [buffer.clone() for buffer in buffers]
         passed = self._passed(x, y)
@@ -109,7 +109,7 @@ class Passes:
 
 
 def computes_the_same_way(template: nn.Module, loss: Loss) -> bool:
-    """Whether the code of a model and a loss is known not to depend on what went before."""
+    """Whether the code of a model and a loss is known not to depend on earlier calls."""
     function = loss.func if isinstance(loss, functools.partial) else loss
     origins = [getattr(function, "__module__", ""), *(type(m).__module__ for m in template.modules())]
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -118,9 +118,20 @@ def computes_the_same_way(template: nn.Module, loss: Loss) -> bool:
 
 
 def _same(one: Tensor | None, two: Tensor | None) -> bool:
+    """Whether two results are the same bit for bit; NaN equals NaN, and -0 is not 0."""
     if one is None or two is None:
         return one is two
-    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
+    return one.dtype == two.dtype and torch.equal(_bits(one), _bits(two))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The bits of a floating-point tensor as integers, which compare exactly."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.contiguous().view(_INTEGERS[tensor.itemsize])
+
+
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _copy_all(sources: list[Tensor], targets: list[Tensor]) -> None:

@@ -1,9 +1,9 @@
-"""A fixed place in memory for each result of a tape, so that views of it need be taken only once.
+"""A fixed place in memory for each result of a tape, so that views of it are taken only once.
 
-Half of the operations of a small model's pass are views, and each costs as much Python as a product does. A
-view of memory that is always the same is always the same too. So results are written into buffers that are
-laid out beforehand; a buffer serves the next result of its size when nobody needs what is in it any more, and
-an operation on single numbers writes over its argument where that is the argument's last use.
+Half of the operations in a small model's pass are views, and each costs as much Python as a product does. A
+view of a fixed place in memory never changes. So results are written into buffers that are allocated in
+advance. A buffer is reused for the next result of its size once its contents are no longer needed, and an
+elementwise operation overwrites its argument if that is the argument's last use.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from apoint.engine.stacked.recording import Instruction, Recorder, Slot
 from apoint.engine.stacked.simplification import Simplified, seen
 
 _aten = torch.ops.aten
-# Operations that can write their result where one likes, without making it elsewhere first, as many do that
-# seem to offer it; with how they are called then. All make memory of their own, without gaps.
+# Operations that can write their result directly into a given buffer, and how they are called to do so. Many
+# others seem to offer this, but make the result elsewhere first. All allocate their own memory, without gaps.
 _WRITING: dict[tuple[str, str], tuple[Callable[..., Any], str]] = {
     ("add", "Tensor"): (torch.add, "out"),
     ("baddbmm", "default"): (torch.baddbmm, "out"),
@@ -46,16 +46,16 @@ _NEVER = math.inf
 
 
 class Placed:
-    """A shortened recording whose results have fixed places, as far as the operations allow it.
+    """A simplified recording whose results have fixed places, as far as the operations allow it.
 
     Args:
-        recorder: What was recorded.
-        shortened: What is left of it.
+        recorder: The recording.
+        shortened: The simplified recording.
         targets: Where the values of some slots belong.
 
     Attributes:
-        instructions: What is left.
-        constants: The values of slots that always have the same memory, among them all that has a place.
+        instructions: The remaining instructions.
+        constants: The values of slots that always have the same memory, including all that have a place.
     """
 
     def __init__(self, recorder: Recorder, shortened: Simplified, targets: Mapping[Slot, Tensor]) -> None:
@@ -63,7 +63,7 @@ class Placed:
         self.instructions: list[Instruction] = []
         self._recorder = recorder
         self._last = _last_places(recorder, shortened)
-        self._owned: dict[int, Tensor] = {}  # the buffers in use, by the pieces of memory they stand for
+        self._owned: dict[int, Tensor] = {}  # the buffers in use, by the pieces of memory they replace
         self._free: dict[tuple[torch.dtype, int], list[Tensor]] = {}
         self._targets = _at_their_origin(recorder, shortened.instructions, targets)
         for place, one in enumerate(shortened.instructions):
@@ -71,7 +71,7 @@ class Placed:
             self._release(place)
         for slot, target in targets.items():
             if slot in self.constants and _same_place(self.constants[slot], target):
-                self.constants[slot] = target  # the very object, by which it is recognised
+                self.constants[slot] = target  # the same object, since it is recognised by identity
 
     def _add(self, place: int, one: Instruction) -> None:
         if one.is_view and isinstance(one.results, int) and self.constants.keys() >= set(one.read):
@@ -113,7 +113,7 @@ class Placed:
         self.constants[result] = buffer.as_strided(like.shape, like.stride())
 
     def _argument_to_replace(self, place: int, one: Instruction, result: Slot) -> Slot | None:
-        """An argument whose memory the result may take, since this is the last that is done with it."""
+        """An argument whose memory the result may reuse, since this is its last use."""
         tags = getattr(one.function, "tags", ())
         if torch.Tag.pointwise not in tags or result in self._targets:
             return None
@@ -132,14 +132,14 @@ class Placed:
         self._owned[self._recorder.piece(result)] = self._owned.pop(self._recorder.piece(argument))
 
     def _release(self, place: int) -> None:
-        """Let the buffers that nobody needs from here on serve others."""
+        """Make the buffers that are no longer needed available for reuse."""
         for piece in [piece for piece in self._owned if self._last[piece] <= place]:
             buffer = self._owned.pop(piece)
             self._free.setdefault((buffer.dtype, buffer.numel()), []).append(buffer)
 
 
 def _last_places(recorder: Recorder, shortened: Simplified) -> dict[int, float]:
-    """Where each piece of memory is used last; never, if there is a result in it."""
+    """The last instruction that uses each piece of memory; `_NEVER` for one that holds a result."""
     last: dict[int, float] = {}
     for place, one in enumerate(shortened.instructions):
         last |= dict.fromkeys((recorder.piece(slot) for slot in (*one.read, *one.written)), place)
@@ -149,9 +149,9 @@ def _last_places(recorder: Recorder, shortened: Simplified) -> dict[int, float]:
 def _at_their_origin(
     recorder: Recorder, instructions: Sequence[Instruction], targets: Mapping[Slot, Tensor]
 ) -> dict[Slot, Tensor]:
-    """The targets of results that are views, as targets of what they are views of.
+    """Turn the targets of results that are views into targets of the tensors they are views of.
 
-    Only if the same views of it are the target itself: then it is enough to write there.
+    Only if the same views of the new target give the original target: then it is enough to write there.
     """
     makers = {one.results: one for one in instructions if isinstance(one.results, int)}
     found = {}

@@ -1,4 +1,4 @@
-"""Recording: the operations of one pass written down, below Python's modules, `vmap` and autograd."""
+"""Record the operations of one pass, below Python modules, `vmap` and autograd."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Slot = int
-"""A place in the list of all values that a tape works with."""
+"""An index into the list of all values that a tape works with."""
 Operand = Slot | tuple[Slot, ...]
 MOST_BYTES = 1 << 28
-"""What a recording may hold in memory; a pass that makes more spends its time in kernels anyway."""
+"""The most memory that a recording may hold; a larger pass spends its time in kernels anyway."""
 _MADE_OF_NOTHING = {
     "ones_like",
     "zeros_like",
@@ -25,20 +25,20 @@ _MADE_OF_NOTHING = {
     "full",
     "zeros",
 }
-# Operations that PyTorch does not mark as pointwise. Some that are marked as free of effects are not: batch
-# norm, for one, changes its running statistics. So only what is known to be harmless is on the list.
+# Operations that PyTorch does not mark as pointwise. Some that are marked as free of side effects are not:
+# batch norm, for example, changes its running statistics. So the list has only operations known to be safe.
 _PURE = {"bmm", "clone", "dot", "mm", "mv", "sum"}
 
 
 @dataclass
 class Instruction:
-    """One operation: what is called with the values of which slots, and where its results go.
+    """One operation: the function to call, the slots of its arguments, and the slots of its results.
 
     Attributes:
         function: An operation of PyTorch.
         operands: The slots of its arguments; some arguments are lists.
-        named: Further arguments by name, no tensors among them.
-        results: The slot of its result; or of each, where it has several.
+        named: Keyword arguments, none of them tensors.
+        results: The slot of its result, or the slots if it has several.
     """
 
     function: Any
@@ -58,17 +58,17 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """What the operation is called, without its overload."""
+        """The name of the operation, without its overload."""
         return str(getattr(self.function, "__name__", "")).partition(".")[0]
 
     @property
     def overload(self) -> str:
-        """Which of the operations of this name it is."""
+        """The overload of the operation."""
         return str(getattr(self.function, "__name__", "")).partition(".")[2]
 
     @property
     def is_view(self) -> bool:
-        """Whether it only looks at the memory of its argument in another way."""
+        """Whether its result is another view of its argument's memory."""
         return bool(getattr(self.function, "is_view", False)) or self.name == "_unsafe_view"
 
     @property
@@ -90,20 +90,20 @@ def _flattened(operands: Iterable[Operand]) -> list[Slot]:
 
 
 class Recorder(TorchDispatchMode):
-    """While it is entered, every operation is written down.
+    """A mode that records every operation while it is active.
 
     Args:
-        inputs: The tensors that will be others the next time; all others are taken as they are, by reference.
-        fixed: Those among the others whose values will never change.
+        inputs: The tensors that differ in the next run; all others are held by reference.
+        fixed: Those of the other tensors whose values never change.
 
     Attributes:
         inputs: The slots of the inputs.
-        instructions: What was called, in order.
-        constants: The values of slots that nothing was recorded to write.
-        fixed: The slots of those whose values will never change.
-        met: Every tensor that was met, by slot, as it was then.
+        instructions: The recorded operations, in order.
+        constants: The values of slots that no recorded operation writes.
+        fixed: The slots of tensors whose values never change.
+        met: Every tensor seen during recording, by slot.
         size: The number of slots.
-        refused: Whether something was called that a tape cannot hold.
+        refused: Whether an operation was called that a tape cannot hold.
     """
 
     def __init__(self, inputs: Sequence[Tensor], fixed: Sequence[Tensor] = ()) -> None:
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
         self.instructions: list[Instruction] = []
         self.constants: dict[Slot, Any] = {}
         self.size, self.refused = 0, False
-        self.met: dict[Slot, Tensor] = {}  # and as long as a tensor lives, nobody else has its id
+        self.met: dict[Slot, Tensor] = {}  # also keeps tensors alive, so that their ids stay unique
         self._slots: dict[int, Slot] = {}
         self._pieces: set[int] = set()
         self._bytes = 0
@@ -122,11 +122,11 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch would import its compiler, which takes a second, only to turn it off."""
+        """Whether to skip Dynamo: PyTorch would import its compiler, which takes a second, to turn it off."""
         return False
 
     def slot_of(self, tensor: Tensor) -> Slot | None:
-        """The slot of a tensor that was met."""
+        """The slot of a tensor, or None if it was not recorded."""
         return self._slots.get(id(tensor))
 
     def __torch_dispatch__(
@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):
         return self._source(value)
 
     def _source(self, value: Any) -> Slot:
-        """The slot of an argument; one that was not met before is a constant."""
+        """The slot of an argument; an argument not seen before is a constant."""
         if isinstance(value, Tensor) and id(value) in self._slots:
             return self._slots[id(value)]
         slot = self._enter(value) if isinstance(value, Tensor) else self._next()
@@ -161,9 +161,9 @@ class Recorder(TorchDispatchMode):
         return slot
 
     def _enter(self, value: Any) -> Slot:
-        """The slot of a result; in-place operations give back one of their arguments."""
+        """The slot of a result; in-place operations return one of their arguments."""
         if not isinstance(value, Tensor):
-            self.refused |= value is not None  # a number that was looked at, and may be another next time
+            self.refused |= value is not None  # a number that was read, and may differ next time
             return self._next()
         if id(value) not in self._slots:
             slot = self._slots[id(value)] = self._next()
@@ -174,7 +174,7 @@ class Recorder(TorchDispatchMode):
         return self._slots[id(value)]
 
     def piece(self, slot: Slot) -> int:
-        """Which piece of memory the tensor of a slot was in; 0 for none."""
+        """The address of the memory that holds the tensor of a slot; 0 for none."""
         return self.met[slot].untyped_storage().data_ptr() if slot in self.met else 0
 
     def _next(self) -> Slot:

@@ -1,6 +1,6 @@
-"""One step on trial: whether a model's own code can be run for all replicas at once, and gives the same.
+"""A trial step: whether a model's own code runs for all replicas at once and gives the same result.
 
-Everything happens on copies; replicas, generators and the stack's tensors are left as they were.
+Everything happens on copies; replicas, generators and the stack's tensors are left unchanged.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from apoint.engine.stream import extremes
 from apoint.errors import first_line
 
 TOLERANCE = 1e-2
-"""How far a stacked gradient may be from that of the replica alone, relative to its length.
+"""How far a stacked gradient may be from that of the replica alone, relative to its norm.
 
-Both are right to rounding, so that the distance is near 1e-6 in float32, and at most 1e-3 in very deep
-networks; a computation that is not the same misses by the order of 1.
+Both are correct up to rounding, so the distance is near 1e-6 in float32, and at most 1e-3 in very deep
+networks; a different computation is off by the order of 1.
 """
 
 
 @dataclass
 class Trial:
-    """What one pass gave for one replica: its loss, its gradients and its buffers afterwards."""
+    """The result of one pass for one replica: its loss, its gradients and its buffers afterwards."""
 
     loss: float
     gradients: dict[str, Tensor]
@@ -44,16 +44,16 @@ class Trial:
 
 
 def rehearse(replicas: list[Replica], parameters: StackedParameters, stream: StackedStream) -> bool:
-    """Try the first step as it begins, and with each scheduled rate at its highest.
+    """Try the first step with the initial rates, and with each scheduled rate at its highest.
 
-    The first and the last replica are also tried alone, and must come to the same. Where they do not, all is
-    tried once more with results laid out faithfully; see `Scene`.
+    The first and the last replica are also tried alone, and must give the same result. If they do not, the
+    trial is repeated with the faithful layout; see `Scene`.
 
     Returns:
         Whether the layout must be faithful.
 
     Raises:
-        CannotStackError: The model's code fails for all replicas at once, or gives another result.
+        CannotStackError: The model's code fails for all replicas at once, or gives a different result.
     """
     first = replicas[0]
     peaks = [extremes(rate, first.horizon)[1][0] for _, rate in first.timeline.knobs]
@@ -82,7 +82,7 @@ def _together(
     progress: float,
     faithful: bool,
 ) -> list[Trial]:
-    """What a stacked pass gives for each replica."""
+    """The result of a stacked pass for each replica."""
     first, leaves = replicas[0], parameters.leaves
     draws = Draws([replica.stream_seed("dropout") for replica in replicas], first.device)
     model = StackedModel([replica.model for replica in replicas], draws, faithful)
@@ -106,7 +106,7 @@ def _row(stacked: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
 
 
 def _alone(replica: Replica, index_b: Tensor, progress: float) -> Trial:
-    """What the same pass gives for one replica as the engine trains it alone."""
+    """The result of the same pass for one replica, as the engine trains it alone."""
     model = copy.deepcopy(replica.model).train()
     for module, rate in knobs_of(replica, model):
         module.rate = rate(progress)
@@ -122,7 +122,7 @@ def _alone(replica: Replica, index_b: Tensor, progress: float) -> Trial:
 
 @contextmanager
 def _seeded(replica: Replica) -> Iterator[None]:
-    """PyTorch's generator as the engine seeds it for the first step; afterwards as it was."""
+    """Seed PyTorch's generator as the engine does for the first step; restore it afterwards."""
     generator = default_generator(replica.device)
     before = generator.get_state()
     generator.manual_seed(streams.key(replica.stream_seed("dropout"), "dropout", 0, 0))
@@ -133,7 +133,7 @@ def _seeded(replica: Replica) -> Iterator[None]:
 
 
 def _difference(together: Trial, alone: Trial) -> str:
-    """In what a replica in a stack comes to something else than alone; empty if it does not."""
+    """How the result of a replica in a stack differs from its result alone; empty if it does not."""
     if not math.isfinite(alone.loss):
         return ""
     if abs(together.loss - alone.loss) > TOLERANCE * abs(alone.loss) + 1e-6:
@@ -148,7 +148,7 @@ def _difference(together: Trial, alone: Trial) -> str:
 
 
 def _distance(mine: Mapping[str, Tensor], its: Mapping[str, Tensor]) -> float:
-    """The length of the difference relative to the second; what is missing counts as 0."""
+    """The norm of the difference relative to that of the second; missing tensors count as 0."""
     names = {*mine, *its}
     zero = torch.zeros(())
     difference = sum(float((mine.get(n, zero) - its.get(n, zero)).double().square().sum()) for n in names)
@@ -170,7 +170,7 @@ _REASONS = (
 
 @contextmanager
 def _as_reason() -> Iterator[None]:
-    """Tell whatever goes wrong as a reason why the replicas cannot be stacked."""
+    """Turn any error into a reason why the replicas cannot be stacked."""
     try:
         yield
     except CannotStackError:

@@ -1,4 +1,4 @@
-"""One replica's seat in a stack: its record, its progress and its ending; the stack computes for it."""
+"""One replica's seat in a stack: its record, its progress and how it ended; the stack does the computing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apoint.store import RunWriter
 
 
 class Seat(Trainer):
-    """What a `Trainer` writes of one replica, without its steps and measurements, which come from a stack.
+    """The recording part of a `Trainer` for one replica; its steps and measurements come from a stack.
 
     Attributes:
         ending: How it ended and why, once it has: `finished`, `diverged`, `interrupted` or `failed`.
@@ -28,7 +28,7 @@ class Seat(Trainer):
         self.ending: tuple[str, str] | None = None
 
     def stepped(self, loss: float) -> None:
-        """Note a step and its loss; the training loss is recorded when its time has come."""
+        """Count a step and its loss; record the training loss when it is due."""
         progress = self.progress
         progress.step += 1
         progress.loss_sum += loss
@@ -37,7 +37,7 @@ class Seat(Trainer):
             self._log_training()
 
     def measured(self, values: dict[str, dict[str, float]], examples: dict[str, Tensor]) -> None:
-        """Record what was measured by split and on single examples; may end the run before its time."""
+        """Record metrics by split and on single examples; may end the run early."""
         for split, metrics in values.items():
             self._record(split, metrics)
         self._conclude(examples)
@@ -47,20 +47,20 @@ class Seat(Trainer):
         self.writer.event("diverged", step=error.step, tensor=error.tensor, examples=error.examples)
 
     def beat(self) -> None:
-        """Say that the run is alive."""
+        """Report that the run is alive."""
         self.writer.heartbeat(self.progress.step, self.total_steps)
 
     def kept(self) -> dict[str, Any]:
-        """What a checkpoint of the stack keeps of this replica besides its tensors."""
+        """What a checkpoint of the stack stores for this replica besides its tensors."""
         return {"progress": asdict(self.progress), "record": self.writer.mark()}
 
     def resume(self, kept: Mapping[str, Any]) -> None:
-        """Go on from what a checkpoint of the stack kept."""
+        """Resume from what a checkpoint of the stack stored."""
         self.progress = Progress(**kept["progress"])
         self.writer.rewind(kept["record"])
 
     def close(self, state: str, reason: str = "") -> None:
-        """Leave a status that says how it ended, and let go of the folder."""
+        """Write a status that says how the run ended, and release the folder."""
         step, total = self.progress.step, self.total_steps
         self.ending = state, reason
         seconds = self.progress.seconds

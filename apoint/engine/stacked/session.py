@@ -27,7 +27,7 @@ from apoint.errors import ApointError, DamagedError
 from apoint.store import Run, RunWriter
 
 ARITHMETIC = {"arithmetic": "stacked"}
-"""What the key of a stacked run has beside a solo run's: they agree to a tolerance only."""
+"""What the key of a stacked run has in addition to a solo run's: they agree only to a tolerance."""
 
 
 Endings = dict[str, tuple[str, str]]
@@ -42,7 +42,7 @@ class Outcome:
         run: Its run.
         state: `finished` or `diverged`.
         reason: Why it diverged; empty if it did not.
-        cached: Whether it had ended before.
+        cached: Whether the run had ended before.
     """
 
     run: Run
@@ -79,23 +79,23 @@ def stack_session(
     watch: Callable[[StackMoment], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
-    """Train the replicas of several sessions in one computation, or go on with them.
+    """Train the replicas of several sessions in one computation, or resume them.
 
-    Runs that are finished are taken as they are, also if they were trained alone. A stack that was left goes
-    on from its checkpoint, and those of its replicas that had ended stay as they ended.
+    Finished runs are reused, even if they were trained alone. An interrupted stack resumes from its
+    checkpoint, and replicas that had already ended keep their results.
 
     Args:
         sessions: Sessions of one structure with the same options; see `check_alike`.
         folder: Where checkpoints of the whole stack go; the same for the same sessions.
-        watch: Called now and then with where training stands.
-        say: Called with sentences that the user should read.
+        watch: Called from time to time with the progress of training.
+        say: Called with messages for the user.
 
     Returns:
         How each session ended, in their order.
 
     Raises:
         CannotStackError: They cannot share a stack; nothing was written, and each can be trained alone.
-        TrainingInterruptedError: Training was asked to stop, and left a checkpoint.
+        TrainingInterruptedError: A stop was requested; a checkpoint was saved.
     """
     say = say or (lambda sentence: None)
     threads, device = sessions[0].threads, sessions[0].device
@@ -119,7 +119,7 @@ def stack_session(
 
 
 def _assemble(sessions: Sequence[Session]) -> list[_Member]:
-    """The replicas; those with the same data share it."""
+    """Assemble the replicas; those with the same data share it."""
     members: list[_Member] = []
     data: dict[str, Data] = {}
     for session in sessions:
@@ -134,7 +134,7 @@ def _assemble(sessions: Sequence[Session]) -> list[_Member]:
 
 
 def _finished(member: _Member) -> Outcome | None:
-    """The outcome of a run that is finished already; refuses a run that cannot be gone on with here."""
+    """The outcome of a run that is already finished; raises for a run that cannot be resumed here."""
     session = member.session
     if session.options.fresh or not session.earlier_key:
         return None
@@ -149,14 +149,14 @@ def _finished(member: _Member) -> Outcome | None:
 
 @dataclass
 class _Group:
-    """The members of one stack on their way from wherever they are to the end."""
+    """The members of one stack, trained from their current state to the end."""
 
     folder: Path
     watch: Callable[[StackMoment], None]
     say: Callable[[str], None]
 
     def run(self, members: Sequence[_Member]) -> Endings:
-        """Train to the end those that have not ended; returns how each ended."""
+        """Train the members that have not ended to the end; return how each ended."""
         saved = self._saved(members)
         endings: Endings = {}
         if saved is not None:
@@ -173,7 +173,7 @@ class _Group:
         return endings
 
     def _saved(self, members: Sequence[_Member]) -> Checkpoint | None:
-        """The checkpoint to go on from, if there is one."""
+        """The checkpoint to resume from, if there is one."""
         if any(member.session.options.fresh for member in members):
             shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
             return None
@@ -206,7 +206,7 @@ class _Group:
 
 
 def _of(saved: Checkpoint, names: Sequence[str]) -> Checkpoint:
-    """A stack's checkpoint with only those rows whose members are still on their way."""
+    """A stack's checkpoint with only the rows of members that are still to be trained."""
     present = list(saved.state["present"])
     if list(names) == present:
         return saved
@@ -229,14 +229,14 @@ def _announce(member: _Member, seat: Seat, resumed: bool) -> None:
 
 
 def _to_the_end(trainer: StackTrainer) -> None:
-    """Run the loop and leave a status in each run folder that says how it ended, whatever happens."""
+    """Run the loop; in any case, write a status in each run folder that says how the run ended."""
 
     def close(state: str, reason: str) -> None:
         for seat in trainer.seats:
             if seat.ending is None:
                 seat.close(state, reason)
 
-    with listening() as stop:  # also while they are closed: a second signal must not prevent that
+    with listening() as stop:  # also while seats are closed: a second signal must not prevent that
         try:
             trainer.run(stop)
         except TrainingInterruptedError as interruption:
@@ -248,7 +248,7 @@ def _to_the_end(trainer: StackTrainer) -> None:
 
 
 def _close_again(member: _Member, kept: Mapping[str, Any], state: str, reason: str) -> None:
-    """Close the record of a replica that had left its stack when the process was killed before it said so."""
+    """Close the record of a replica that had left its stack, if the process was killed before doing so."""
     if Run(member.session.folder).state == state:
         return
     progress = kept["progress"]

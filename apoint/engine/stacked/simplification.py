@@ -1,4 +1,4 @@
-"""What of a recording need not be done again each time."""
+"""Remove the operations of a recording that need not be repeated in every run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from apoint.engine.stacked.recording import Instruction, Operand, Recorder, Slot
 
 
 class Simplified:
-    """A recording without what need not be done each time.
+    """A recording without the operations that need not be repeated in every run.
 
     Views of constants, such as a transposed weight, are taken once. A detached tensor is the tensor itself
-    where no gradients are recorded, and transposing twice is doing nothing. What depends on nothing that ever
-    changes, such as the ones that a backward pass begins with, has been computed already.
+    where no gradients are recorded, and transposing twice is a no-op. Results that depend on nothing that
+    changes, such as the tensor of ones that a backward pass begins with, are computed already.
 
     Args:
-        recorder: What was recorded.
+        recorder: The recording.
         wanted: The slots of the results.
 
     Attributes:
-        instructions: What is left.
-        constants: The values of slots that nothing writes.
-        wanted: The slots of the results, as far as they are still others.
+        instructions: The remaining instructions.
+        constants: The values of slots that no instruction writes.
+        wanted: The slots that now hold the results.
     """
 
     def __init__(self, recorder: Recorder, wanted: Sequence[Slot]) -> None:
@@ -52,7 +52,7 @@ class Simplified:
         return self._same.get(slot, slot)
 
     def _is_done_with(self, one: Instruction) -> bool:
-        """Whether an instruction need not be kept, since its result is known now."""
+        """Whether an instruction can be dropped because its result is already known."""
         if isinstance(one.results, tuple):
             return False
         if one.is_view:
@@ -79,7 +79,7 @@ class Simplified:
         return False
 
     def _undoes(self, one: Instruction) -> bool:
-        """Whether a transposition undoes the one that made its argument; if not, it is noted."""
+        """Whether a transposition undoes the one that made its argument; if not, note it."""
         source, *axes = one.read
         wanted = [self.constants[axis] for axis in axes]
         if source in self._transposed and self._transposed[source][1] == wanted:
@@ -114,7 +114,7 @@ def value_of(values: Mapping[Slot, Any] | list[Any], operand: Operand) -> Any:
 
 
 def _without_unused(instructions: Sequence[Instruction], wanted: set[Slot]) -> list[Instruction]:
-    """The instructions without those that have no effect but results which nobody uses."""
+    """The instructions without those whose only effect is an unused result."""
     used, kept = set(wanted), list[Instruction]()
     for one in reversed(instructions):
         if (one.is_view or one.is_pure or one.is_constant_factory) and used.isdisjoint(one.written):

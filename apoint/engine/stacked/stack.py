@@ -1,4 +1,4 @@
-"""A stack: R replicas of one structure in one computation, each with its own data, draws and numbers.
+"""A stack: R replicas of the same structure in one computation, each with its own data, draws and numbers.
 
 Axis letters: R replicas, P parameters of a part, B examples of an update, b examples of a part of it.
 """
@@ -27,17 +27,17 @@ from apoint.errors import StorageError
 class Stack:
     """R replicas, trained together.
 
-    The replicas themselves are left as they are; `give_back` copies into one what its row has become.
+    The replicas themselves are not modified; `give_back` copies the current state of a row into its replica.
 
     Args:
-        replicas: Replicas as `assemble` made them, that differ in no more than `check_alike` allows.
+        replicas: Replicas as returned by `assemble`, which differ in no more than `check_alike` allows.
 
     Attributes:
-        replicas: Those that are still in the stack, row by row.
-        members: Their numbers in the list that the stack was made from.
+        replicas: The replicas that are still in the stack, row by row.
+        members: Their indices in the list that the stack was built from.
 
     Raises:
-        CannotStackError: They cannot share a stack, or the model's code cannot be run for all at once.
+        CannotStackError: The replicas cannot share a stack, or the model's code cannot run for all at once.
     """
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
@@ -80,17 +80,17 @@ class Stack:
         return len(self.replicas)
 
     def apply_schedules(self, progress: float) -> None:
-        """Set the rates of the template's modules that are on a schedule."""
+        """Set the scheduled rates of the template's modules."""
         for module, rate in self.knobs:
             module.rate = rate(progress)
 
     def hypers(self, progress: float) -> list[dict[str, float]]:
-        """The optimizer's hyper-parameters of each replica, or one for all if nothing differs."""
+        """The optimizer's hyper-parameters for each replica, or one mapping for all if nothing differs."""
         replicas = self.replicas[:1] if self.one_timeline else self.replicas
         return [replica.timeline.hyper(progress) for replica in replicas]
 
     def limits(self, progress: float) -> float | Tensor:
-        """The limit of clipping, one for all or one for each [R, 1]."""
+        """The clipping limit, one for all or one per replica [R, 1]."""
         if self.one_timeline:
             return self.replicas[0].timeline.clip_limit(progress)
         values = [replica.timeline.clip_limit(progress) for replica in self.replicas]
@@ -98,7 +98,7 @@ class Stack:
         return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with some of the replicas; the others leave no trace."""
+        """Keep only some of the replicas; the others leave no trace."""
         if not rows:
             self.replicas, self.members = [], []
             return
@@ -116,11 +116,11 @@ class Stack:
         self.average_buffers = {name: values[index] for name, values in self.average_buffers.items()}
         self.passes = self._passes()
 
-    # -- what rows become -------------------------------------------------------------------------------
+    # -- state of the rows ------------------------------------------------------------------------------
 
     @torch.no_grad()
     def give_back(self, row: int) -> Replica:
-        """Copy a row's weights, running statistics, optimizer memory and average into its replica."""
+        """Copy a row's weights, running statistics, optimizer state and average into its replica."""
         replica, one = self.replicas[row], self.parameters.row
         replica.parameters.weights_P.copy_(one(self.parameters.weights, row))
         stacked = self.model.buffers()
@@ -134,7 +134,7 @@ class Stack:
         return replica
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """All tensors from which `restore` goes on, by group and name."""
+        """All tensors that `restore` needs, by group and name."""
         groups = {
             "weights": _labelled(self.parameters.weights),
             "optimizer": {
@@ -150,7 +150,7 @@ class Stack:
 
     @torch.no_grad()
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over tensors that `state` gave, of as many replicas as there are now."""
+        """Load tensors returned by `state`, for the same number of replicas."""
         try:
             for name, tensors in self.state().items():
                 for label, tensor in tensors.items():
@@ -184,6 +184,6 @@ def _memory(replicas: Sequence[Replica], parameters: StackedParameters) -> dict[
 
 
 def _schedules(replica: Replica) -> dict[str, Any]:
-    """What decides the hyper-parameters and the limit of clipping at every step."""
+    """What determines the hyper-parameters and the clipping limit at every step."""
     values = replica.recipe.canonical()
     return {name: values[name] for name in ("optimizer", "schedule", "clip")}

@@ -24,10 +24,10 @@ _TENSORS = ("_parameters", "_buffers", "_modules")
 
 
 def check_alike(replicas: Sequence[Replica]) -> None:
-    """Refuse replicas that cannot share a stack.
+    """Raise if replicas cannot share a stack.
 
     Their recipes may differ in the hyper-parameters that a rule takes row by row, in the schedule, and in
-    the limit of clipping. All else must be the same.
+    the clipping limit. Everything else must be the same.
     """
     if not replicas:
         raise CannotStackError("there are none")
@@ -49,7 +49,7 @@ def check_alike(replicas: Sequence[Replica]) -> None:
 
 
 def _facts(first: Replica, other: Replica) -> Iterator[tuple[str, Any, Any]]:
-    """What must be the same, in words, with both values."""
+    """What must be the same: a description, with both values."""
     yield "the device", first.device, other.device
     yield "the number of steps", first.horizon.total_steps, other.horizon.total_steps
     yield "the steps of an epoch", first.horizon.steps_per_epoch, other.horizon.steps_per_epoch
@@ -75,7 +75,7 @@ def _check_recipes(first: Replica, other: Replica) -> None:
 
 
 def _common(replica: Replica) -> dict[str, Any]:
-    """What the recipes of a stack have in common: all but the values that may differ from row to row."""
+    """What the recipes of a stack have in common: everything except the values that may differ by row."""
     values = replica.recipe.canonical()
     values.pop("schedule")
     clip = values["clip"]
@@ -95,7 +95,7 @@ def differences(one: Any, two: Any, path: str = "") -> Iterator[tuple[str, Any, 
 
 
 def _check_drops(replica: Replica) -> None:
-    """Refuse what the replicas of a stack cannot do together: skip a branch in some of them only."""
+    """Raise for what the replicas of a stack cannot do together: skip a branch in only some of them."""
     schedules = {id(module): schedule for module, schedule in replica.timeline.knobs}
     for path, module in replica.model.named_modules():
         if not isinstance(module, StochasticDepth) or module.mode != "batch" or module.depth_share == 0:
@@ -113,7 +113,7 @@ def _check_drops(replica: Replica) -> None:
 
 
 def _check_models(first: nn.Module, other: nn.Module) -> None:
-    """Refuse models that differ in more than the values of their tensors."""
+    """Raise if models differ in more than the values of their tensors."""
     pairs, twins = dict(first.named_modules()), dict(other.named_modules())
     if list(pairs) != list(twins):
         odd = sorted(set(pairs) ^ set(twins))
@@ -131,7 +131,7 @@ def _check_models(first: nn.Module, other: nn.Module) -> None:
 
 
 def _kind(value: Any) -> str:
-    """The name of a class; a user's file, and PyTorch's parametrisations, make one anew for each replica."""
+    """The name of a class; a user's file and PyTorch's parametrisations make a new class for each replica."""
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
@@ -169,7 +169,7 @@ def _check_attributes(where: str, module: nn.Module, twin: nn.Module) -> None:
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    """The attributes that a computation may depend on; hooks without their numbers, which are unique."""
+    """The attributes that a computation may depend on; hooks without their ids, which are unique."""
     own = {name: value for name, value in vars(module).items() if name not in _TENSORS}
     return {
         name: list(value.values()) if "_hooks" in name and isinstance(value, dict) else value
@@ -192,7 +192,7 @@ def alike(one: Any, two: Any, depth: int = _DEPTH) -> bool:
     inner = functools.partial(alike, depth=depth - 1)
     match one:
         case nn.Parameter() | nn.Module() | weakref.ref():
-            return True  # compared where it lives
+            return True  # compared where it is held
         case torch.Generator():
             return False
         case Tensor():

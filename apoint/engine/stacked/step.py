@@ -1,4 +1,4 @@
-"""One training step of a stack: batch, forward, backward, guard, clip, update; the twin of `engine.step`.
+"""One training step of a stack: batch, forward, backward, guard, clip, update; as in `engine.step`.
 
 Axis letters: R replicas, B examples of an update, b examples of a part of it.
 """
@@ -21,11 +21,11 @@ from apoint.optim import clipping
 
 @dataclass(frozen=True)
 class Stepped:
-    """What a step made, by the numbers of the members.
+    """The result of a step, by member number.
 
     Attributes:
-        losses: The batch's mean loss before the update, of those that made it.
-        failures: Those whose loss or gradient was not finite; they have left the stack before the update.
+        losses: The batch's mean loss before the update, for each member that was updated.
+        failures: The members whose loss or gradient was not finite; they leave the stack before the update.
     """
 
     losses: dict[int, float]
@@ -33,7 +33,7 @@ class Stepped:
 
 
 def stacked_step(stack: Stack, step: int) -> Stepped:
-    """Make update number `step`, counted from 0, of all replicas; see `training_step`."""
+    """Do update number `step`, counted from 0, for all replicas; see `training_step`."""
     progress = step / stack.replicas[0].horizon.total_steps
     stack.apply_schedules(progress)
     index_RB = stack.stream.indices(step)
@@ -55,7 +55,7 @@ def stacked_step(stack: Stack, step: int) -> Stepped:
 
 
 def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> list[float]:
-    """The gradients of a step into the stack's buffers; returns the losses."""
+    """Accumulate the gradients of a step in the stack's buffers; return the losses."""
     batch_size, losses = index_RB.shape[1], [0.0] * stack.num_replicas
     accumulate = stack.replicas[0].recipe.accumulate
     parts = (index_RB,) if accumulate == 1 else index_RB.tensor_split(accumulate, dim=1)
@@ -70,7 +70,7 @@ def _accumulate(stack: Stack, index_RB: Tensor, step: int, progress: float) -> l
 
 
 def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dict[int, NonFiniteError]:
-    """The rows whose loss or gradient is not finite, each with what a replica alone would raise."""
+    """The rows whose loss or gradient is not finite, each with the error that a replica alone would raise."""
     sums = [part.sum(1).tolist() for part in stack.parameters.gradients if part.shape[1]]
     if math.isfinite(sum(losses) + sum(map(sum, sums))):
         return {}
@@ -87,7 +87,7 @@ def guard(stack: Stack, step: int, losses: list[float], index_RB: Tensor) -> dic
 
 
 def clipped(stack: Stack, limits: float | Tensor) -> Parts:
-    """The gradients after clipping; a norm is each replica's own, over both parts together."""
+    """The gradients after clipping; each replica has its own norm, over both parts together."""
     clip: Any = stack.replicas[0].clip
     decayed, exempt = stack.parameters.gradients
     function = getattr(clip, "function", clip)
@@ -105,7 +105,7 @@ def clipped(stack: Stack, limits: float | Tensor) -> Parts:
 
 
 def follow_average(stack: Stack, progress: float) -> None:
-    """Let the moving averages follow the weights and running statistics; see `engine.step.follow_average`."""
+    """Update the moving averages of weights and running statistics; see `engine.step.follow_average`."""
     first = stack.replicas[0]
     average = first.recipe.average
     if average is None or stack.average is None:

@@ -1,12 +1,12 @@
-"""A tape: the operations of one pass written down, to be run again without the Python that gave rise to them.
+"""A tape: the recorded operations of one pass, run again without the Python code that produced them.
 
 A pass through a small model is mostly Python: modules that call modules, `vmap`, autograd's bookkeeping. The
-operations that come of it are the same at every step, so they are recorded once, below all of that
-(`recording.py`), what need not be done again is left out (`simplification.py`), results get fixed places
-(`placing.py`), and the rest is run one after the other. The kernels, their order and so the bits are the
-same.
+resulting operations are the same at every step. So they are recorded once, below all of that
+(`recording.py`), operations that need not be repeated are left out (`simplification.py`), results get fixed
+places (`placing.py`), and the rest is run one after the other. The kernels and their order are the same, so
+the results are the same bit for bit.
 
-A tape is right only for a model that always computes the same way; see `Passes`, which takes care of that.
+A tape is valid only for a model that always computes the same way; `Passes` takes care of that.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ class Tape:
     """A recorded pass that can be run again.
 
     Args:
-        recorder: What was recorded; its first slots are the inputs.
-        results: The tensors that the pass gave, or None for one that it did not.
-        targets: Where each result shall be written when the pass is run again, or None where it may be
-            anywhere. It is done where an operation can write there itself, and only then is the target the
-            result.
+        recorder: The recording; its first slots are the inputs.
+        results: The tensors that the pass returned, or None for one that it did not.
+        targets: Where to write each result when the pass is run again, or None if it may be anywhere. This is
+            done only if an operation can write there directly, and only then is the target the result.
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class Tape:
         return len(self._program)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor | None]:
-        """Run the pass on other inputs of the same shapes; call it where no gradients are recorded.
+        """Run the pass on other inputs of the same shapes; call it with gradients disabled.
 
-        What it gives is written over by the next run.
+        The next run overwrites the results.
         """
         values = self._values.copy()
         values[: len(inputs)] = inputs
@@ -90,7 +89,7 @@ class Tape:
 def _single_targets(
     slots: Sequence[Slot | None], results: Sequence[Tensor | None], targets: Sequence[Tensor | None]
 ) -> dict[Slot, Tensor]:
-    """The targets by slot, of results that are wanted once and have the shape and type of their target."""
+    """The targets by slot, of results that occur once and have the shape and dtype of their target."""
     return {
         slot: target
         for slot, result, target in zip(slots, results, targets, strict=True)
@@ -103,7 +102,7 @@ def _single_targets(
 
 
 def _prepared(one: Instruction, freed: tuple[Slot, ...], constants: Mapping[Slot, Any]) -> tuple[Any, ...]:
-    """An instruction as the loop of a tape takes it; its arguments too, if they and its result are known."""
+    """An instruction as the loop of a tape needs it; with its arguments, if they and its result are known."""
     several = isinstance(one.results, tuple)
     known = None
     if not several and constants.keys() >= {*one.read, *one.written}:
@@ -112,10 +111,10 @@ def _prepared(one: Instruction, freed: tuple[Slot, ...], constants: Mapping[Slot
 
 
 def _short_way(one: Instruction) -> Callable[..., Any]:
-    """The same operation by the shortest way there is from Python.
+    """The same operation, called in the fastest way from Python.
 
-    The bindings of PyTorch that people call take half a microsecond to one less than the general way by which
-    an overload is called. With another set of arguments they would refuse, or the proof of the tape would.
+    PyTorch's public bindings take half a microsecond to one microsecond less than the general call of an
+    overload. With a different set of arguments they would raise, or the check of the tape would fail.
     """
     if (one.name, one.overload) in _BOUND_TO_TENSORS:
         bound: Callable[..., Any] = getattr(torch.Tensor, one.name)
@@ -128,7 +127,7 @@ def _short_way(one: Instruction) -> Callable[..., Any]:
 def _last_uses(
     instructions: Sequence[Instruction], wanted: set[Slot], constants: Mapping[Slot, Any]
 ) -> list[tuple[Slot, ...]]:
-    """For each instruction the slots that nobody needs after it, so that their memory can be used again."""
+    """For each instruction, the slots not needed after it, so that their memory can be reused."""
     last: dict[Slot, int] = {}
     for place, one in enumerate(instructions):
         last |= dict.fromkeys([*one.read, *one.written], place)

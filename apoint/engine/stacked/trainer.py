@@ -1,7 +1,7 @@
-"""The loop of a stack: one computation, R records; the twin of `engine.loop`.
+"""The training loop of a stack: one computation, R records; the counterpart of `engine.loop`.
 
-A checkpoint during training is one for the whole stack, in a folder of its own: a stack that was killed goes
-on as the same stack, and makes the very same bits. When a replica ends, its last state goes into its own run
+During training a checkpoint covers the whole stack, in a separate folder: a stack that was killed resumes as
+the same stack, with the same results bit for bit. When a replica ends, its last state goes into its own run
 folder, in the form of a replica trained alone.
 """
 
@@ -19,8 +19,8 @@ from torch import Tensor
 from apoint.engine import checkpoint
 from apoint.engine.checkpoint import Checkpoint
 from apoint.engine.examples import Each, joined
-from apoint.engine.loop import Moment
-from apoint.engine.signals import StopRequest, TrainingInterruptedError
+from apoint.engine.loop import Moment, interruption
+from apoint.engine.signals import StopRequest
 from apoint.engine.stacked.measure import stacked_evaluate
 from apoint.engine.stacked.seat import Seat
 from apoint.engine.stacked.stack import Stack
@@ -30,31 +30,31 @@ from apoint.errors import DamagedError, StorageError
 
 @dataclass(frozen=True)
 class StackMoment(Moment):
-    """Where a stack stands; losses and metrics are means over the replicas that are still in it.
+    """The progress of a stack; losses and metrics are means over the replicas that are still in it.
 
     Attributes:
-        replicas: How many these are.
+        replicas: The number of these replicas.
     """
 
     replicas: int = 0
 
 
 Leaving = tuple[Seat, str, str]
-"""Who leaves a stack, in which state, and why."""
+"""The seat that leaves a stack, its final state, and the reason."""
 
 
 class StackTrainer:
-    """Trains a stack to the end, or until somebody asks to stop.
+    """Train a stack to the end, or until a stop is requested.
 
     Args:
         stack: What to train.
         seats: The record of each member of the stack, in its order.
         folder: Where checkpoints of the whole stack go.
-        watch: Called now and then with where training stands.
-        say: Called with sentences that the user should read.
+        watch: Called from time to time with the progress of training.
+        say: Called with messages for the user.
 
     Attributes:
-        endings: How those that have left ended, and why, by the names of their run folders.
+        endings: How the replicas that have left ended, and why, by the names of their run folders.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class StackTrainer:
 
     @property
     def present(self) -> list[Seat]:
-        """The seats of those that are still in the stack, row by row."""
+        """The seats of the replicas that are still in the stack, row by row."""
         return [self.seats[member] for member in self.stack.members]
 
     def run(self, stop: StopRequest) -> None:
@@ -89,12 +89,12 @@ class StackTrainer:
             if stop and self.stack.members and self.step < self.total_steps:
                 self._leave(stop)
         if self.stack.members:
-            self.save()  # from here on whoever is killed has only to be brought home again
+            self.save()  # if killed from here on, only `_bring_home` is left to repeat
             self._release(self._bring_home(self.present))
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
 
     def _share_out(self, seconds: float) -> None:
-        """A replica's training time is its share of the stack's, so that the sum is what was spent."""
+        """Divide the stack's training time among its replicas, so that the sum is the time spent."""
         self.seconds += seconds
         present = self.present
         for seat in present:
@@ -131,7 +131,7 @@ class StackTrainer:
             seat.measured(own, {name: value[row] for name, value in examples.items()})
 
     def _measured(self, split: Any, examples: dict[str, Tensor]) -> list[dict[str, float]]:
-        """The metrics of each replica; those of single examples go into `examples`, if they are wanted."""
+        """The metrics of each replica; those of single examples go into `examples` if a seat keeps them."""
         wanted = any(seat.keeps_examples(seat.replica.data.splits[split]) for seat in self.present)
 
         def measured(prefix: str, average: bool = False) -> list[dict[str, float]]:
@@ -152,7 +152,7 @@ class StackTrainer:
     # -- leaving the stack --------------------------------------------------------------------------------
 
     def _bring_home(self, seats: Sequence[Seat]) -> list[Leaving]:
-        """Save the last state of some replicas in their own run folders, and take them out of the stack."""
+        """Save the last state of some replicas in their own run folders, and remove them from the stack."""
         present = self.present
         for row, seat in enumerate(present):
             if seat in seats:
@@ -163,7 +163,7 @@ class StackTrainer:
         return [(seat, "finished", "") for seat in seats]
 
     def _release(self, leaving: Sequence[Leaving]) -> None:
-        """Close the records of those that have left, once the stack's own checkpoint knows of it."""
+        """Close the records of replicas that have left, once the stack's own checkpoint records that."""
         self.endings |= {seat.folder.name: (state, reason) for seat, state, reason in leaving}
         if self.stack.members:
             self.save(force=True)
@@ -172,11 +172,7 @@ class StackTrainer:
 
     def _leave(self, stop: StopRequest) -> None:
         self.save()
-        raise TrainingInterruptedError(
-            stop.signal_number,
-            f"stopped at step {self.step} of {self.total_steps}; a checkpoint is saved, and the same command "
-            "goes on from there",
-        )
+        raise interruption(stop, self.step, self.total_steps, self._saved_step)
 
     # -- watching -----------------------------------------------------------------------------------------
 
@@ -213,7 +209,7 @@ class StackTrainer:
         return time.monotonic() - self._saved_at >= seat.save_seconds
 
     def save(self, force: bool = False) -> None:
-        """Write a checkpoint of the stack; a full disk keeps the old one and lets training go on, aloud."""
+        """Write a checkpoint of the stack; if the disk is full, keep the old one, report it, and continue."""
         if self._saved_step == self.step and not force:
             return
         try:
@@ -240,7 +236,7 @@ class StackTrainer:
         return {"seconds": self.seconds, "present": present, "left": left, "endings": self.endings}
 
     def restore(self, saved: Checkpoint) -> None:
-        """Go on from a checkpoint in which those present are the members of this stack, in the same order."""
+        """Resume from a checkpoint whose present replicas are this stack's members, in the same order."""
         assert list(saved.state["present"]) == [seat.folder.name for seat in self.seats]
         self.stack.restore(saved.tensors)
         self.step, self.seconds = saved.step, saved.state["seconds"]
@@ -251,5 +247,5 @@ class StackTrainer:
 
 
 def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric over replicas; they have the same metrics, since they go in step."""
+    """The mean of each metric over replicas; all have the same metrics, since they train in lockstep."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}

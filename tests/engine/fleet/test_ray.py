@@ -569,6 +569,20 @@ def test_an_address_where_something_else_answers(monkeypatch: Any) -> None:
     assert "cannot be told whether" in text
 
 
+def test_a_request_that_takes_too_long_is_made_once_more(monkeypatch: Any) -> None:
+    """A single time-out used to end the attempts."""
+    answers = [subprocess.TimeoutExpired("knock", 1), subprocess.CompletedProcess([], connection._LET_IN)]
+
+    def run(*_: Any, **__: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(connection.subprocess, "run", run)
+    assert connection._knock("127.0.0.1:6379", {}) == connection._LET_IN
+
+
 def test_no_cluster_on_this_machine(monkeypatch: Any) -> None:
     def nothing(address: str, folder: None) -> str:
         raise ConnectionError("nothing")

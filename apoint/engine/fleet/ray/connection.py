@@ -214,8 +214,8 @@ def _knock(address: str, credentials: Mapping[str, str]) -> int | None:
     setting = {name: value for name, value in os.environ.items() if name not in names}
     scheme, _, place = address.rpartition("://")
     command, nothing = [sys.executable, "-c", _KNOCK, place, scheme], subprocess.DEVNULL
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        for _ in range(2):
+    for _ in range(2):
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process = subprocess.run(
                 command,
                 env={**setting, **credentials},

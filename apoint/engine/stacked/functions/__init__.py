@@ -1,4 +1,4 @@
-"""How single functions of PyTorch are computed for all replicas at once.
+"""How individual PyTorch functions are computed for all replicas at once.
 
     table.py           which functions are taken over, and the mode that finds their calls
     linear.py          linear maps: one batched product
@@ -8,7 +8,7 @@
     lookup.py          embeddings, attention
     randomness.py      everything random: each replica draws from its own generator
 
-All others are left to the rules of `vmap`.
+All others use the rules of `vmap`.
 """
 
 from apoint.engine.stacked.functions.convolution import beside

@@ -1,9 +1,9 @@
 """Convolutions and pooling of a stack: the channels of all replicas side by side, [B, R·C, *space].
 
-Channels lie next to each other in memory (channels-last), which on a processor is fastest for grouped
-convolutions, batch norm and pooling alike. Results keep the axis of replicas before the channels, so that a
-chain of such layers copies nothing in between. Signals are images of height 1: PyTorch has no channels-last
-for them, and as images they are two to ten times as fast.
+Channels are adjacent in memory (channels-last), which on CPU is fastest for grouped convolutions, batch norm
+and pooling. Results keep the replica axis before the channels, so that a chain of such layers copies nothing
+in between. Signals are treated as images of height 1: PyTorch has no channels-last format for them, and as
+images they are two to ten times as fast.
 
 Axis letters: R replicas, B batch, C channels, I and O input and output channels.
 """
@@ -26,8 +26,8 @@ def beside(stacked: Tensor, axis: int) -> Tensor:
     """The channels of all replicas side by side: [B, R·C, *space], without a copy where possible.
 
     Args:
-        stacked: Values of logical shape [B, C, *space] with an axis of replicas.
-        axis: Where that axis is.
+        stacked: Values of logical shape [B, C, *space] with a replica axis.
+        axis: The position of that axis.
     """
     x_BRC = stacked.movedim(axis, 1)
     if x_BRC.stride(1) == x_BRC.stride(2) * x_BRC.shape[2]:
@@ -41,10 +41,10 @@ def apart(x: Tensor, num_replicas: int) -> Tensor:
 
 
 def in_a_row(values_RC: Tensor | None) -> Tensor | None:
-    """The values of all replicas one after the other, in memory too.
+    """The values of all replicas one after the other, contiguous in memory.
 
-    With one channel, flattening leaves them where they are, far apart; and the kernel of PyTorch 2.13 for the
-    gradient of batch norm, channels last, takes whatever lies behind the first for the next one.
+    With one channel, flattening leaves them in place, far apart; and the channels-last kernel of PyTorch 2.13
+    for the gradient of batch norm reads the memory that follows the first value as the next one.
     """
     return None if values_RC is None else values_RC.flatten().contiguous()
 
@@ -85,7 +85,7 @@ def _convolve(
     dilation: Any,
     groups: int,
 ) -> Tensor:
-    """One convolution with R times the groups, or with R times the outputs if all replicas have one input."""
+    """One convolution with R times the groups, or with R times the outputs if all replicas share an input."""
     num_replicas = len(weight_RO)
     if axis is not None:
         x, groups = beside(bare(wrapped), axis), groups * num_replicas
@@ -114,7 +114,7 @@ def _convolve_images(
 
 
 def _flat(setting: Any, height: int) -> Any:
-    """A setting of a convolution along one axis, for images of height 1; a word such as "same" as it is."""
+    """A convolution setting along one axis, for images of height 1; a string such as "same" is unchanged."""
     if isinstance(setting, str):
         return setting
     return (height, setting if isinstance(setting, int) else setting[0])

@@ -18,8 +18,8 @@ from apoint.engine.stacked.lifting import axis_of, outside
 class _Linear(torch.autograd.Function):
     """x·Wᵀ + b for each replica.
 
-    As autograd would do it, but for the layout of the gradient of W: autograd gives it transposed, and
-    to bring that into the buffer of gradients takes up to a fifth of the time of the product.
+    The same as autograd's, except for the layout of the gradient of W: autograd returns it transposed, and
+    copying that into the gradient buffer takes up to a fifth of the time of the product.
     """
 
     @staticmethod
@@ -82,7 +82,7 @@ def _by_columns(x_RBI: Tensor, weight_ROI: Tensor, bias_RO: Tensor | None) -> Te
 def addmm(
     scene: Scene, input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, **rest: Any
 ) -> Tensor:
-    """`torch.addmm` for all replicas; recurrent cells call it at every step of time."""
+    """`torch.addmm` for all replicas; recurrent cells call it at every time step."""
     if rest or axis_of(mat1) is None or axis_of(mat2) is None:
         return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha, **rest)
     refuse_autocast()

@@ -18,7 +18,7 @@ from apoint.engine.stacked.lifting import axis_of, outside
 from apoint.nn.attention import elementary_attention
 
 SHORT = 32
-"""Up to so many positions, elementary operations are faster than PyTorch's fused kernel, by up to a third."""
+"""Up to this many positions, elementary operations are up to a third faster than PyTorch's fused kernel."""
 
 
 @stacked_form(F.embedding)
@@ -62,7 +62,7 @@ def attention(
     is_causal: bool = False,
     **rest: Any,
 ) -> Tensor:
-    """`F.scaled_dot_product_attention` for all replicas, which are as good as further examples of a batch."""
+    """`F.scaled_dot_product_attention` for all replicas, which are treated as further examples of a batch."""
     if dropout_p > 0:
         operands = (query, key, value, attn_mask, dropout_p, is_causal)
         out: Tensor = each_replica(scene, F.scaled_dot_product_attention, operands, rest)
@@ -89,7 +89,7 @@ def _attention(
 
 
 def _short_attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool) -> Tensor:
-    """softmax(QKᵀ/√D)·V from elementary operations: less work than the kernel's where sequences are short."""
+    """softmax(QKᵀ/√D)·V from elementary operations: less work than the kernel for short sequences."""
     scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
     if is_causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)

@@ -1,4 +1,4 @@
-"""Norms of a stack. In batch and group norm, channels of all replicas side by side are simply more channels.
+"""Norms of a stack. In batch and group norm, the channels of all replicas side by side are more channels.
 
 Axis letters: R replicas, B batch, C channels.
 """
@@ -26,7 +26,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """`F.batch_norm` for all replicas; the running statistics of each are its own, and change in place."""
+    """`F.batch_norm` for all replicas; each has its own running statistics, which are updated in place."""
     front = scene.lifted.front
     statistics = [None if tensor is None else front(tensor) for tensor in (running_mean, running_var)]
     affine = [None if tensor is None else front(tensor) for tensor in (weight, bias)]
@@ -50,13 +50,13 @@ def _batch_norm(
     flat = Tensor.view if training else Tensor.reshape  # in training it must be the same memory
     mean, variance = (None if tensor is None else flat(tensor, -1) for tensor in statistics_RC)
     weight, bias = map(in_a_row, affine_RC)
-    if x_RBC.dim() == 3 and x_RBC.stride(1) == 1:  # the examples of a channel side by side, as `linear` does
+    if x_RBC.dim() == 3 and x_RBC.stride(1) == 1:  # examples of a channel side by side, as in `linear`
         x_RCB = x_RBC.transpose(1, 2)
-        signal = x_RCB.reshape(1, -1, x_RCB.shape[2])  # of which the kernel takes one channel after the other
+        signal = x_RCB.reshape(1, -1, x_RCB.shape[2])  # the kernel takes one channel after the other
         out = F.batch_norm(signal, mean, variance, weight, bias, training, momentum, eps)
         return out.view(x_RCB.shape).permute(2, 0, 1)
     x = beside(x_RBC, 0)
-    image = x.unsqueeze(2) if x.dim() == 3 else x  # the kernel for signals would bring them row by row first
+    image = x.unsqueeze(2) if x.dim() == 3 else x  # the kernel for signals would copy them row by row first
     out = F.batch_norm(image, mean, variance, weight, bias, training, momentum, eps)
     return apart(out.view_as(x) if image is not x else out, len(x_RBC))
 
@@ -84,7 +84,7 @@ def _group_norm(x_RBC: Tensor, num_groups: int, affine_RC: list[Tensor | None], 
 
 @stacked_form(torch._weight_norm)
 def weight_norm(scene: Scene, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """What `nn.utils.parametrizations.weight_norm` calls, g·v/‖v‖, from operations that `vmap` knows."""
+    """What `nn.utils.parametrizations.weight_norm` calls, g·v/‖v‖, from operations that `vmap` supports."""
     others = None if dim == -1 else [axis for axis in range(v.dim()) if axis != dim]
     length: Tensor = torch.linalg.vector_norm(v, dim=others, keepdim=dim != -1)
     return v * (g / length)

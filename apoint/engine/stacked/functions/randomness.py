@@ -1,7 +1,7 @@
 """Everything random in a stack: each replica draws from its own generator, in the order of its own calls.
 
-A replica's generator is seeded as the engine seeds PyTorch's for the replica alone, is asked for the same
-shapes in the same order, and so gives the same numbers, whoever its companions are.
+A replica's generator is seeded as the engine seeds PyTorch's for the replica alone, and is asked for the same
+shapes in the same order. So it gives the same numbers, independent of the other replicas.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dropout(
     axis = axis_of(input)
     if not training or p == 0:
         return input
-    if axis is None or p >= 1 or scene.draws.device.type != "cpu":  # on others one kernel does it all
+    if axis is None or p >= 1 or scene.draws.device.type != "cpu":  # elsewhere one kernel does it all
         out: Tensor = each_replica(scene, F.dropout, (input, p, training, inplace), {})
         return out
     dropped = outside(_dropout, scene, bare(input), axis, 1 - p, inplace)
@@ -83,14 +83,14 @@ def _dropout(scene: Scene, x: Tensor, axis: int, keep: float, inplace: bool) -> 
 
 
 def _as_alone(scene: Scene, x: Tensor) -> bool:
-    """Whether a replica's part of a tensor is laid out as when it is alone; if not, that is row by row."""
+    """Whether a replica's part of a tensor has the layout it has alone; if not, that layout is row by row."""
     return scene.faithful or x.dim() == 4
 
 
 def each_replica(
     scene: Scene, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """A random function, called for one replica after the other, each with its own generator."""
+    """Call a random function for one replica after the other, each with its own generator."""
     if named.get("generator") is not None:
         raise CannotStackError("its model draws from a generator of its own, which replicas cannot share")
     if not function.__name__.endswith("_"):
@@ -120,7 +120,7 @@ def _each_replica(
 
 
 def _shared_out(scene: Scene, value: Any) -> Sequence[Any]:
-    """Each replica's part of an argument, a copy laid out as when it is alone."""
+    """Each replica's part of an argument, copied in the layout it has alone."""
     axis = axis_of(value)
     if axis is None:
         return [value] * scene.lifted.num_replicas

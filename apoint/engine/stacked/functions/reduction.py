@@ -1,4 +1,4 @@
-"""Means of a stack, whose gradients are laid out in memory as what they are the gradients of.
+"""Means of a stack, whose gradients have the memory layout of their inputs.
 
 Axis letters: R replicas.
 """
@@ -18,9 +18,9 @@ from apoint.engine.stacked.lifting import axis_of, outside
 class _Mean(torch.autograd.Function):
     """The mean over some axes.
 
-    As autograd would do it, but for the layout of the gradient. In a stack of convolutions the replicas lie
-    beside the channels; autograd would lay the gradient out as the next layer likes it, and the layer before
-    would take ten times as long to bring the two together.
+    The same as autograd's, except for the layout of the gradient. In a stack of convolutions the replicas are
+    next to the channels. Autograd would give the gradient the layout of the next layer, and the layer before
+    would take ten times as long to reconcile the two.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Which functions are taken over, and the mode that finds their calls in a model's code."""
+"""Which functions are intercepted, and the mode that finds their calls in a model's code."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TABLE: dict[Function, Callable[..., Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a stacked form needs beside its arguments.
+    """What a stacked form needs besides its arguments.
 
     Attributes:
-        lifted: The computation under way.
+        lifted: The computation in progress.
         draws: The generators of the replicas.
-        faithful: Whether every result is laid out in memory as for a replica alone. Draws fill memory from
-            end to end, so that the layout decides which number goes where. Otherwise results are laid out as
-            is fastest, and draws assume what nearly every model has alone: images channels-last, and
+        faithful: Whether every result has the memory layout of a replica alone. Draws fill memory from start
+            to end, so the layout decides which number goes where. Otherwise results have the fastest layout,
+            and draws assume the layout that nearly every model has alone: images channels-last, and
             everything else row by row.
     """
 
@@ -40,7 +40,7 @@ class Scene:
 
 
 def stacked_form(*functions: Function | None) -> Callable[[Function], Function]:
-    """Decorator: the stacked form of some functions; `None` stands for one that this PyTorch lacks."""
+    """Decorator: register the stacked form of some functions; `None` is one that this PyTorch lacks."""
 
     def enter(form: Function) -> Function:
         for function in functions:
@@ -52,7 +52,7 @@ def stacked_form(*functions: Function | None) -> Callable[[Function], Function]:
 
 
 class Interception(TorchFunctionMode):
-    """While it is entered, calls of the functions in the table are computed by their stacked forms."""
+    """A mode in which calls of the functions in the table are computed by their stacked forms."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ _COMPOSED = {F.multi_head_attention_forward}
 
 @functools.cache
 def _unguarded(function: types.FunctionType) -> Function:
-    """A function of `torch.nn.functional` that no longer offers itself to a mode, but its inner calls do."""
+    """A copy of a `torch.nn.functional` function that a mode does not intercept, only its inner calls."""
     guards = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     surroundings = {**function.__globals__, **dict.fromkeys(guards, _says_no)}
     made = types.FunctionType(
@@ -95,6 +95,6 @@ def _says_no(*_: Any) -> bool:
 
 
 def refuse_autocast() -> None:
-    """Refuse automatic mixed precision, whose casts `vmap` leaves out without a word."""
+    """Raise under automatic mixed precision, whose casts `vmap` silently drops."""
     if torch._C._is_any_autocast_enabled():
         raise CannotStackError("its model uses autocast, which vmap does not follow in every operation")
