@@ -33,7 +33,7 @@ from apoint.engine import Options, environment
 from apoint.engine.fleet import Fleet, Group, Task
 from apoint.engine.fleet.backend import Backend, Event, GroupLost, Stepped
 from apoint.engine.fleet.dispatch import Dispatch, Listener
-from apoint.engine.fleet.in_process import Here
+from apoint.engine.fleet.in_process import InProcessBackend
 from apoint.engine.fleet.ray import RayBackend, connection, site
 from apoint.engine.fleet.ray import backend as backend_module
 from apoint.engine.fleet.ray.arriving import Running, TakenError
@@ -263,7 +263,7 @@ def named(epochs: int = 2) -> list[Task]:
 def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the loop makes of the same replicas."""
     root = tmp_path_factory.mktemp("loop")
-    train(Here(DatasetCache()), [*named(), *long_ones()], root)
+    train(InProcessBackend(DatasetCache()), [*named(), *long_ones()], root)
     return root
 
 
@@ -415,7 +415,7 @@ def test_a_stack_goes_on_from_its_last_checkpoint(
         killed.extend(worker_pids(heads[0]))
         os.kill(killed[0], signal.SIGKILL)
 
-    train_stack(Here(DatasetCache()), tmp_path / "loop")
+    train_stack(InProcessBackend(DatasetCache()), tmp_path / "loop")
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     heard = train_stack(backend, tmp_path / "ray")
@@ -489,7 +489,7 @@ def test_a_model_of_the_users_is_sent_along(backend: RayBackend, tmp_path: Path)
     values = {**TINY, "model": {"file": "net.py", "class": "Net"}}
     recipe, document = load_recipe(values)
     tasks = [Task(recipe, replace(document, folder=tmp_path), 0)]
-    train(Here(DatasetCache()), tasks, tmp_path / "loop")
+    train(InProcessBackend(DatasetCache()), tasks, tmp_path / "loop")
     train(backend, tasks, tmp_path / "ray")
     assert disagreement(tasks[0].folder(tmp_path / "loop"), tasks[0].folder(tmp_path / "ray")) == ""
 
@@ -685,7 +685,7 @@ def test_damage_on_the_way_is_told(tmp_path: Path) -> None:
 def finished(root: Path) -> Group:
     """A group of one whose run folder is there."""
     tasks = tasks_of(TINY, [0], {"epochs": 1})
-    train(Here(DatasetCache()), tasks, root)
+    train(InProcessBackend(DatasetCache()), tasks, root)
     return Group(1, tuple(tasks), Options(runs_root=root, threads=1))
 
 
