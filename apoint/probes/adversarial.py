@@ -1,4 +1,4 @@
-"""Adversarial perturbations: how little an input must change for the answer to change."""
+"""Adversarial perturbations: how little an input must change for the prediction to change."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ def adversarial(
     max_examples: Count = 128,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """How small a change of the input changes the answer: the median L2 size by the typical input norm.
+    """The smallest input change that changes the prediction: median L2 norm over the typical input norm.
 
-    For each example the smallest change δ that was found with another answer than the model's own. Two
-    attacks climb the loss of that answer: FGSM takes one step along the gradient g (δ = ε·sign g in L∞,
-    δ = ε·g/‖g‖ in L2), PGD `num_steps` steps of 2.5·ε/`num_steps`, each followed by a return to the ball of
-    size ε. ε is found by bisection for each example, PGD's beginning from FGSM's. What is found is an upper
-    bound: there may be smaller changes. Infinite where none was found up to four times the typical size.
+    For each example, this is the smallest change δ that was found to change the model's own prediction. Two
+    attacks increase the loss of that prediction: FGSM takes one step along the gradient g (δ = ε·sign g in
+    L∞, δ = ε·g/‖g‖ in L2), PGD `num_steps` steps of 2.5·ε/`num_steps`, each followed by a projection onto the
+    ball of size ε. ε is found by bisection for each example; that of PGD starts from that of FGSM. The result
+    is an upper bound: there may be smaller changes. It is infinite where none was found up to four times the
+    typical size.
 
     The details hold for `l2` and `linf`, and for `fgsm`, `pgd` and both together, the quantiles of sizes and
     the share of examples fooled at given sizes, all relative to the typical input: the median of ‖x‖₂ for L2,
-    the root mean square of its numbers for L∞. The value is the median for both attacks in L2.
+    the root mean square of its entries for L∞. The value is the median for both attacks in L2.
 
-    In eval mode; the first real input is changed, and is not kept within any range.
+    The model is in eval mode; the first floating-point input is changed, and is not clipped to any range.
 
     Args:
-        num_steps: Steps of PGD.
+        num_steps: The number of PGD steps.
         num_rounds: Rounds of the bisection for PGD, each of which costs `num_steps` gradients; FGSM, at one
             forward pass each, gets three times as many.
-        max_examples: How many examples, the first ones, are attacked at the most.
-        seed: Where random draws of the model begin.
+        max_examples: The maximum number of examples to attack, the first ones.
+        seed: Seed of the model's random draws.
 
     Reference: Goodfellow, Shlens and Szegedy (2015), Explaining and harnessing adversarial examples; Madry et
     al. (2018), Towards deep learning models resistant to adversarial attacks.
@@ -62,7 +63,7 @@ def adversarial(
     subject = Subject(model, whole.batch.select(slice(0, max_examples)), loss)
     found: dict[Norm, dict[str, Tensor]]
     with preserve_state(model, seed, mode=False):
-        model.requires_grad_(False)  # only gradients in the inputs are wanted
+        model.requires_grad_(False)  # only input gradients are needed
         try:
             attack = _Attack(subject)
             found = {norm: attack.smallest(norm, num_steps, num_rounds) for norm in ("l2", "linf")}
@@ -87,7 +88,7 @@ def adversarial(
 
 
 class _Attack:
-    """A model, its answers on clean examples, and changes of its first real input."""
+    """A model, its predictions on clean examples, and changes of its first floating-point input."""
 
     def __init__(self, subject: Subject) -> None:
         real = [t for t in subject.batch.tensors if t.is_floating_point() and len(t) == subject.batch.size]
@@ -108,16 +109,16 @@ class _Attack:
         return (outputs > 0).to(outputs.dtype) if self.single_bits else outputs.argmax(self.axis)
 
     def _outputs(self, x: Tensor) -> Tensor:
-        batch: Batch = self.subject.batch.map(torch.clone).with_first(x.clone())  # it may write on them
+        batch: Batch = self.subject.batch.map(torch.clone).with_first(x.clone())  # it may write to them
         return self.subject.outputs(batch)
 
     def is_fooled(self, outputs: Tensor) -> Tensor:
-        """For each example, whether any of its answers is another one."""
+        """For each example, whether any of its predictions has changed."""
         changed = self._named(outputs) != self.answers
         return changed.reshape(len(changed), -1).any(1)
 
     def look(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Who is fooled at x, and the gradient there of each example's loss for its own clean answer."""
+        """Which examples are fooled at x, and the gradient there of each loss for the clean prediction."""
         x = x.detach().requires_grad_()
         outputs = self._outputs(x)
         if self.single_bits:
@@ -136,7 +137,7 @@ class _Attack:
         return float(size_of(self.clean, "l2").median())
 
     def smallest(self, norm: Norm, num_steps: int, num_rounds: int) -> dict[str, Tensor]:
-        """For each attack and both, the size of the smallest change found for each example, relative."""
+        """For each attack and both, the relative size of the smallest change found for each example."""
         scale = self.typical(norm)
         if not 0 < scale < math.inf:
             raise UsageError("the inputs are all 0 or not finite, so that there is no typical size")
@@ -151,7 +152,7 @@ class _Attack:
     def _search(
         self, attack: Callable[[Tensor], Tensor], epsilon: Tensor, num_rounds: int, largest: float
     ) -> Tensor:
-        """Bisection on the logarithm of ε; `attack` gives the size that fooled, or infinity."""
+        """Bisection on the logarithm of ε; `attack` returns the size that fooled, or infinity."""
         low = torch.zeros_like(epsilon)
         best = torch.full_like(low, math.inf)
         for _ in range(num_rounds):
@@ -219,7 +220,7 @@ def _summary(sizes: Tensor) -> dict[str, Any]:
 
 
 def _median_error(sizes: Tensor) -> float:
-    """From the exact interval of order statistics: half the distance of ranks n/2 ± √n/2."""
+    """Half the distance between the order statistics at ranks n/2 ± √n/2, from their exact interval."""
     ordered = sizes.sort().values
     n = len(ordered)
     low, high = max(0, math.floor((n - math.sqrt(n)) / 2)), min(n - 1, math.ceil((n + math.sqrt(n)) / 2))

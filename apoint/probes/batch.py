@@ -1,4 +1,4 @@
-"""A batch as a model takes it: positional and named inputs, and what they should lead to."""
+"""A batch as a model takes it: positional and keyword inputs, and targets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from apoint.errors import UsageError
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples, along the first axis of every tensor whose length is that of the first one.
+    """Examples, along the first axis of every tensor that is as long as the first one.
 
     Attributes:
-        args: What the model is called with, by position.
-        kwargs: What it is called with by name.
+        args: The positional arguments of the model.
+        kwargs: Its keyword arguments.
         targets: What the loss compares outputs with; None if the model has its own loss, or there are none.
     """
 
@@ -38,7 +38,7 @@ class Batch:
         return [tensor for tensor in _found((self.args, dict(self.kwargs))) if tensor.dim() > 0]
 
     def select(self, index: slice | Tensor | Sequence[int]) -> Batch:
-        """Some of the examples; tensors that have no axis of examples stay whole."""
+        """Select some of the examples; tensors without an example axis stay whole."""
         size = self.size
         chosen = index if isinstance(index, slice) else torch.as_tensor(index)
 
@@ -57,7 +57,7 @@ class Batch:
         return replace(self, targets=targets)
 
     def with_first(self, tensor: Tensor) -> Batch:
-        """The batch with another tensor in place of its first real input, for probes that move it."""
+        """The batch with its first floating-point input replaced by a tensor, for probes that move it."""
         state = {"done": False}
 
         def swap(value: Tensor) -> Tensor:
@@ -71,16 +71,17 @@ class Batch:
 
 
 def as_batch(model: nn.Module, data: Any, device: torch.device | None = None) -> Batch:
-    """A batch from what people have: inputs alone, `(inputs, targets)`, or a dictionary.
+    """Build a batch from inputs alone, `(inputs, targets)`, or a dictionary.
 
-    Inputs are a tensor, a tuple that is handed over as several arguments, or a dictionary whose entries are
-    arguments if the model's `forward` knows their names, and else handed over as it is. In a dictionary that
-    stands for the whole batch, an entry `labels` or `targets` that `forward` does not take is the targets.
+    Inputs are a tensor, a tuple that is passed as several arguments, or a dictionary. The entries of a
+    dictionary are passed as arguments if the model's `forward` has parameters of these names; otherwise the
+    dictionary is passed as one argument. In a dictionary that is the whole batch, an entry `labels` or
+    `targets` that `forward` does not take is the targets.
 
     Args:
-        model: The model; its `forward` is looked at, not called.
+        model: The model; its `forward` is inspected, not called.
         data: The batch.
-        device: Where tensors are moved; by default where the model's parameters are.
+        device: The device to move tensors to; by default that of the model's parameters.
     """
     if isinstance(data, Batch):
         batch = data
@@ -137,7 +138,7 @@ def _num_positional(model: nn.Module) -> float:
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
-    """A nest of tuples, lists and dictionaries with a function applied to its tensors."""
+    """Apply a function to the tensors in nested tuples, lists and dictionaries."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, Mapping):
@@ -149,7 +150,7 @@ def _mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:
 
 
 def _found(value: Any) -> list[Tensor]:
-    """The tensors of such a nest."""
+    """The tensors in nested tuples, lists and dictionaries."""
     if isinstance(value, Tensor):
         return [value]
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()

@@ -1,7 +1,7 @@
 """Whether the examples of a batch are independent of each other: in the model, and in the loss.
 
-Found by trying, with a few examples, whatever the layers are called. Gradients of single examples are part of
-training only where both are.
+This is tested on a few examples, regardless of the types of layers. Gradients of single examples are part of
+training only where both are independent.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Look:
     """What two small batches show.
 
     Attributes:
-        few: The predictions for a few examples; None if the model gives out its loss alone.
-        size: How many examples these are.
-        depends: Whether what the model says of an example depends on the other examples of its batch, or
-            cannot be asked, since the model takes the batch only as a whole.
-        splits: Whether the model takes a part of the batch.
+        few: The predictions for a few examples; None if the model returns only its loss.
+        size: The number of these examples.
+        depends: Whether the output for an example depends on the other examples of its batch, or cannot be
+            tested, since the model takes the batch only as a whole.
+        splits: Whether the model accepts a part of the batch.
         aligned: Parameters whose layer sees the examples along its first axis, each in its own row.
     """
 
@@ -38,22 +38,23 @@ class Look:
 
     @property
     def reason(self) -> str:
-        """Why examples cannot be looked at one by one."""
+        """Why examples cannot be evaluated one by one."""
         return (
             "examples depend on their batch" if self.splits else "the model takes the batch only as a whole"
         )
 
 
 # Small batches around the first example, by the size of the whole one, and of another size; of three, since
-# batch norm makes +1 and -1 of two examples, whichever they are.
+# batch norm turns any two examples into +1 and -1.
 _SMALL = {1: ([0, 0], [0, 0]), 2: ([0, 1, 1], [0, 0, 1]), 3: ([0, 1, 2, 1], [0, 1, 2, 2])}
 
 
 def look(subject: Subject, seed: int = 0) -> Look:
-    """Try a few examples. To be called inside `preserve_state`.
+    """Try a few examples. Call it inside `preserve_state`.
 
-    The first example is put into two small batches of the same size, with the same random draws and other
-    companions, and must come out the same. Batch norm in train mode fails it, and in eval mode passes.
+    The first example is put into two small batches of the same size, with the same random draws but different
+    other examples, and its output must be the same. Batch norm fails this in train mode and passes in eval
+    mode.
     """
     try:
         return _look_at_few(subject, seed)
@@ -83,16 +84,18 @@ def _look_at_few(subject: Subject, seed: int) -> Look:
 
 
 def _aligned(outputs: Tensor | None, uses: list[Use], size: int) -> set[str]:
-    """The first axis of a layer must be as long as this other batch as well, and what the model says of the
-    first example must not depend on the layer's other rows.
+    """The parameters whose layer sees each example in its own row.
+
+    The first axis of a layer must be as long as this other batch too, and the output for the first example
+    must not depend on the layer's other rows.
     """
     if not uses or outputs is None or len(outputs) != size or not outputs.requires_grad:
         return set()
     first = outputs[0].flatten()
-    weights = torch.arange(len(first), device=first.device).cos().to(first.dtype)  # no sum that is always 1
+    weights = torch.arange(len(first), device=first.device).cos().to(first.dtype)  # a sum may always be 1
     try:
         rows = torch.autograd.grad((first * weights).sum(), [use.edge for use in uses], allow_unused=True)
-    except RuntimeError:  # checkpointing of the older kind knows only `backward`
+    except RuntimeError:  # the older kind of checkpointing supports only `backward`
         return set()
     return {
         name
@@ -103,7 +106,7 @@ def _aligned(outputs: Tensor | None, uses: list[Use], size: int) -> set[str]:
 
 
 def _differ(one: Tensor, other: Tensor, size: int) -> bool:
-    """Whether the first example came out otherwise, wherever it is."""
+    """Whether the output for the first example differs, wherever it is."""
     if one.shape != other.shape:
         return True
     views = zip(_first_examples(one, size), _first_examples(other, size), strict=True)
@@ -111,7 +114,7 @@ def _differ(one: Tensor, other: Tensor, size: int) -> bool:
 
 
 def _first_examples(outputs: Tensor, size: int) -> list[Tensor]:
-    """What belongs to the first example, or may, if examples are on another axis or joined with positions."""
+    """What is the first example's, or may be, if examples are on another axis or joined with positions."""
     if len(outputs) == size:
         return [outputs[0]]
     found = [outputs.select(axis, 0) for axis, length in enumerate(outputs.shape) if length == size]
@@ -122,10 +125,10 @@ def _first_examples(outputs: Tensor, size: int) -> list[Tensor]:
 
 
 def _loss_couples(subject: Subject, seed: int) -> bool:
-    """For a model that gives out its loss alone.
+    """Whether examples depend on each other, for a model that returns only its loss.
 
     If the loss of two examples is a sum of one term for each, then changing the second changes it by the same
-    amount whichever the first is; random masks, which depend on the place, cancel.
+    amount for any first one; random masks, which depend on the position, cancel.
     """
     losses = []
     for first, second in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -135,7 +138,7 @@ def _loss_couples(subject: Subject, seed: int) -> bool:
 
 
 def _agree(one: Tensor, other: Tensor) -> bool:
-    """Whether two results are the same but for rounding, judged by their largest entry."""
+    """Whether two results are equal up to rounding, relative to their largest entry."""
     if not one.is_floating_point():
         return torch.equal(one, other)
     tolerance = torch.finfo(one.dtype).eps ** 0.5
@@ -146,7 +149,7 @@ def _agree(one: Tensor, other: Tensor) -> bool:
 def is_mean_of_examples(subject: Subject, seed: int = 0) -> bool:
     """Whether the loss of the batch is the mean of the losses that its examples would have alone.
 
-    It is not for contrastive losses, for class weights, or where padding is left out of a mean.
+    It is not for contrastive losses, with class weights, or where padding is left out of a mean.
     """
     batch = subject.batch
     with preserve_state(subject.model, seed), torch.no_grad():
@@ -159,7 +162,7 @@ def is_mean_of_examples(subject: Subject, seed: int = 0) -> bool:
 
 
 def _is_mean_of_own_losses(subject: Subject, seed: int, at_most: int = 16) -> bool:
-    """The same through the whole model, where the loss is computed inside; random layers are at rest."""
+    """The same test through the whole model, where the loss is computed inside; random layers are off."""
     batch = subject.batch.select(slice(0, at_most))
     losses = []
     for part in (batch, *(batch.select([n]) for n in range(batch.size))):

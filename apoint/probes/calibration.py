@@ -23,7 +23,7 @@ from apoint.settings import Count, WholeNumber
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 Bins = np.ndarray[Any, np.dtype[np.intp]]
 Error = Callable[[Vector], float]
-_ROUGH = 512  # points of a grid that is fine enough for simulations
+_ROUGH = 512  # grid points, enough for simulations
 
 
 @register("probe", "calibration", course="D7", passes=10)
@@ -38,26 +38,27 @@ def calibration(
 ) -> Reading:
     """How far a classifier's confidence is from how often it is right: the smooth calibration error.
 
-    With f_i the confidence in the class that the model names and y_i = 1 if that is right (for outputs that
-    are logits of single bits, f_i the probability of a 1 and y_i the bit), the smooth error at width σ is
+    With f_i the confidence in the predicted class and y_i = 1 if that is correct (for outputs that are logits
+    of single bits, f_i the probability of a 1 and y_i the bit), the smooth error at width σ is
     ∫₀¹ |Σ_i (y_i − f_i)·K_σ(f_i, t)|/n dt, K_σ the Gaussian kernel reflected at 0 and 1; the value is the one
-    whose width equals the error itself. 0 is calibrated. Its uncertainty is by the bootstrap over examples.
+    whose width equals the error itself. 0 is calibrated. Its uncertainty is from a bootstrap over examples.
 
-    In the details, each error comes with `expected`, what a model with the same confidences that is perfectly
-    calibrated would show on so few examples (by simulation), since none of them is free of bias:
+    In the details, each error comes with `expected`, the error that a perfectly calibrated model with the
+    same confidences would show on this many examples (by simulation), since none of the errors is unbiased:
 
     - `smooth`; `equal_width` and `equal_mass`, the usual binned errors Σ_b (n_b/n)·|mean y − mean f|;
     - `reliability`: for each bin of equal mass the mean confidence, the accuracy and its exact 95 % interval;
     - `temperature`: the T that minimises the log loss of logits/T, with log loss and smooth error before and
-      after; above 1 the model is too confident;
+      after; above 1 the model is overconfident;
     - `brier`, Σ_c (p_c − 1[y = c])² and `log_loss`, the mean of −ln p_y, both proper scores.
 
-    In eval mode. Measure it on data that were not trained on.
+    The model is in eval mode. Measure it on held-out data.
 
     Args:
-        num_bins: Bins of the binned errors and the reliability curve.
-        num_simulations: Simulations of a calibrated model, and resamplings for the uncertainty.
-        seed: Where their draws begin.
+        num_bins: The number of bins of the binned errors and the reliability curve.
+        num_simulations: The number of simulations of a calibrated model, and of bootstrap resamples for the
+            uncertainty.
+        seed: Seed of their draws.
 
     Reference: Błasiok and Nakkiran (2023), Smooth ECE: principled reliability diagrams via kernel smoothing;
     Guo et al. (2017), On calibration of modern neural networks; Naeini, Cooper and Hauskrecht (2015).
@@ -109,11 +110,11 @@ def calibration(
 
 @dataclass(frozen=True)
 class Predictions:
-    """Logits with their labels: one row a prediction.
+    """Logits with their labels: one row per prediction.
 
     Attributes:
         logits: In float64, a column for each class; for single bits two columns, of which the first is 0.
-        labels: The right class.
+        labels: The correct class.
         example: Which example of the batch the prediction belongs to.
         single_bits: Whether the outputs are logits of single bits.
     """
@@ -125,12 +126,12 @@ class Predictions:
 
     @property
     def accuracy(self) -> float:
-        """The share of predictions that are right."""
+        """The share of predictions that are correct."""
         return float((self.logits.argmax(1) == self.labels).double().mean())
 
     @property
     def confidence(self) -> Vector:
-        """The probability of the class that is named; for single bits that of a 1."""
+        """The probability of the predicted class; for single bits that of a 1."""
         return self._at(1.0)
 
     def _at(self, temperature: float) -> Vector:
@@ -141,7 +142,7 @@ class Predictions:
 
     @property
     def outcome(self) -> Vector:
-        """1 where the named class is right; for single bits the bit."""
+        """1 where the predicted class is correct; for single bits the bit."""
         right = self.labels if self.single_bits else self.logits.argmax(1) == self.labels
         found: Vector = right.double().numpy()
         return found
@@ -153,7 +154,7 @@ class Predictions:
         return float((self.logits.softmax(1) - truth).square().sum(1).mean())
 
     def log_loss(self, temperature: float) -> float:
-        """The mean of −ln p of the right class, with logits divided by a temperature."""
+        """The mean of −ln p of the correct class, with logits divided by a temperature."""
         return float(F.cross_entropy(self.logits / temperature, self.labels))
 
     def smooth_error(self, temperature: float) -> float:
@@ -182,7 +183,7 @@ def _predictions(subject: Subject, seed: int) -> Predictions:
         )
     example = torch.arange(len(labels)).reshape(-1, *(1,) * (labels.dim() - 1)).expand(labels.shape)
     logits, flat = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1).long()
-    kept = (flat >= 0) & (flat < logits.shape[1])  # others are marked as not to be counted
+    kept = (flat >= 0) & (flat < logits.shape[1])  # other labels mark what to ignore
     if not kept.any():
         raise UsageError("no label names one of the classes")
     return Predictions(logits[kept], flat[kept], example.reshape(-1)[kept].numpy(), single_bits=False)
@@ -212,13 +213,13 @@ def labels_of(subject: Subject) -> Tensor | None:
 
 
 def width_bins(confidence: Vector, num_bins: int) -> Bins:
-    """Which of equally wide bins of [0, 1] each confidence falls into."""
+    """The bin of each confidence, of bins of equal width on [0, 1]."""
     found: Bins = np.minimum((confidence * num_bins).astype(np.intp), num_bins - 1)
     return found
 
 
 def mass_bins(confidence: Vector, num_bins: int) -> Bins:
-    """Which of the bins with, up to one, equally many confidences each falls into; in order of confidence."""
+    """The bin of each confidence, of bins of equal size up to one confidence; in order of confidence."""
     ranks = np.empty(len(confidence), dtype=np.intp)
     ranks[np.argsort(confidence, kind="stable")] = np.arange(len(confidence))
     found: Bins = ranks * min(num_bins, len(confidence)) // len(confidence)
@@ -235,14 +236,14 @@ def smooth_error(
 ) -> float:
     """The smooth calibration error: the width σ at which the error smoothed by σ is σ.
 
-    Residuals go to the nearest two points of a grid on [0, 1]; the reflected Gaussian kernel is diagonal in
-    cosines, with eigenvalues exp(−π²k²σ²/2). The error falls with σ, so that there is one such width.
+    Residuals are split between the nearest two points of a grid on [0, 1]; the reflected Gaussian kernel is
+    diagonal in cosines, with eigenvalues exp(−π²k²σ²/2). The error falls with σ, so there is one such width.
 
     Args:
         confidence: The f_i in [0, 1].
         outcome: The y_i.
         weights: How often each counts; once by default.
-        grid: The number of points of the grid; widths below 2/grid are not looked at.
+        grid: The number of grid points; widths below 2/grid are not searched.
     """
     from scipy import fft, optimize
 
@@ -263,7 +264,7 @@ def smooth_error(
 
 
 def _on_grid(places: Vector, masses: Vector, grid: int) -> Vector:
-    """Masses at places of [0, 1], each shared between the two nearest midpoints of the grid."""
+    """Masses at positions in [0, 1], each split between the two nearest midpoints of the grid."""
     position = np.clip(places * grid - 0.5, 0, grid - 1)
     left = np.minimum(position.astype(np.intp), grid - 2)
     share = position - left
@@ -275,7 +276,7 @@ def _on_grid(places: Vector, masses: Vector, grid: int) -> Vector:
 def _under_calibration(
     confidence: Vector, error: Error, num_draws: int, rng: np.random.Generator
 ) -> dict[str, float]:
-    """The error of a model that is right as often as it says, by simulation: mean and standard deviation."""
+    """The error of a perfectly calibrated model, by simulation: mean and standard deviation."""
     draws = [error((rng.random(len(confidence)) < confidence).astype(float)) for _ in range(num_draws)]
     return {"expected": float(np.mean(draws)), "expected_deviation": float(np.std(draws))}
 
@@ -321,7 +322,7 @@ def best_temperature(logits: Tensor, labels: Tensor) -> float:
 
     Args:
         logits: A row of class scores for each prediction.
-        labels: The right classes.
+        labels: The correct classes.
     """
     right = logits.gather(1, labels[:, None]).mean()
 

@@ -1,4 +1,4 @@
-"""How distances and angles concentrate in a space: the inputs, or what a layer makes of them."""
+"""How distances and angles concentrate in a space: the inputs, or their representation in a layer."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def concentration(
 ) -> Reading:
     """How much the distances between examples differ, relative to their mean, and how their angles spread.
 
-    For seeing how far data and features are from the featureless cloud that random points in many dimensions
-    are, where all distances are alike and all directions orthogonal.
+    Shows how far data and features are from the featureless cloud of random points in many dimensions, where
+    all distances are alike and all directions orthogonal.
 
-    The value is the standard deviation of the distances of all pairs of examples by their mean; its
-    uncertainty is by the jackknife over examples. For a Gaussian cloud with the same variance in all d
+    The value is the standard deviation of the distances of all pairs of examples, divided by their mean; its
+    uncertainty is from the jackknife over examples. For a Gaussian cloud with the same variance in all d
     directions it is √(d/μ² − 1) with μ = √2·Γ((d+1)/2)/Γ(d/2), near 1/√(2d): `gaussian` in the details.
-    `distance_dimension` is the d whose Gaussian cloud would show the value, `effective_dimension` the
+    `distance_dimension` is the d whose Gaussian cloud would give this value, `effective_dimension` the
     participation ratio (Σλ)²/Σλ² of the eigenvalues λ of the covariance, at most n − 1 for n examples.
     Cosines are between pairs of examples around their mean (`cosines`, with expected mean −1/(n−1)) and
     around 0 (`raw_cosines`); those of random directions have mean 0, standard deviation 1/√d and
     (1 + cos)/2 ~ Beta((d−1)/2, (d−1)/2).
 
-    In eval mode.
+    The model is in eval mode.
 
     Args:
-        space: `inputs`; `features`, what the last layer is given; or the name of a module or operation, for
-            what it gives.
-        max_points: How many examples, drawn at random, are used at the most.
-        seed: Where that draw begins.
+        space: `inputs`; `features`, the input of the last layer; or the name of a module or operation, for
+            its output.
+        max_points: The maximum number of examples, drawn at random.
+        seed: Seed of that draw.
 
     Reference: Beyer et al. (1999), When is "nearest neighbor" meaningful?; Aggarwal, Hinneburg and Keim
     (2001), On the surprising behavior of distance metrics in high dimensional space.
@@ -98,13 +98,13 @@ def concentration(
 
 
 def points_in(subject: Subject, batch: Batch, space: str, seed: int = 0) -> Matrix:
-    """A row of numbers for each example of a batch, in a chosen space; in eval mode.
+    """A row of numbers for each example of a batch, in a chosen space, with the model in eval mode.
 
     Args:
         subject: The model.
         batch: The examples.
         space: `inputs`, `features`, or the name of a module or an operation.
-        seed: Where random draws of the model begin.
+        seed: Seed of the model's random draws.
     """
     if space == "inputs":
         real = [t for t in batch.tensors if t.is_floating_point() and len(t) == batch.size]
@@ -121,7 +121,7 @@ def points_in(subject: Subject, batch: Batch, space: str, seed: int = 0) -> Matr
 
 
 class _Catch(Watcher):
-    """Keeps what goes into one operation, or comes out of it."""
+    """Keep the input or the output of one operation."""
 
     def __init__(self, place: int, is_input: bool) -> None:
         self.place, self.is_input = place, is_input
@@ -145,7 +145,7 @@ def _inside(subject: Subject, batch: Batch, space: str) -> Tensor:
         catch = _Catch(layers[-1].place, is_input=True)
     else:
         places = {operation.name: operation.place for operation in operations}
-        for operation in operations:  # a module's output is what its last operation gives
+        for operation in operations:  # a module's output is that of its last operation
             parts = operation.module.split(".")
             for length in range(1, len(parts) + 1):
                 places[".".join(parts[:length])] = operation.place
@@ -159,7 +159,7 @@ def _inside(subject: Subject, batch: Batch, space: str) -> Tensor:
 
 
 def some(points: Matrix, at_most: int, seed: int) -> Matrix:
-    """Rows drawn at random, without repetition; all of them if they are few enough."""
+    """Rows drawn at random without replacement; all of them if there are few enough."""
     if len(points) <= at_most:
         return points
     generator = torch.Generator().manual_seed(seed)
@@ -181,7 +181,7 @@ def pairwise_distances(points: Matrix) -> Matrix:
 
 
 def relative_spread(distances: Matrix) -> tuple[float, float]:
-    """The standard deviation of distances by their mean, and its jackknife error over points."""
+    """The standard deviation of distances divided by their mean, and its jackknife error over points."""
     n = len(distances)
     first, second = distances.sum() / 2, (distances**2).sum() / 2
     if first == 0:
@@ -210,7 +210,7 @@ def gaussian_spread(dimension: float) -> float:
 
 
 def dimension_of_spread(spread: float) -> float:
-    """The dimension, not always whole, whose Gaussian cloud shows a spread; infinite for spread 0."""
+    """The dimension, not always an integer, of the Gaussian cloud with this spread; infinite for spread 0."""
     from scipy import optimize
 
     if spread <= 0:
@@ -235,7 +235,7 @@ def participation_ratio(points: Matrix) -> float:
 
 
 def cosines(points: Matrix) -> Matrix:
-    """Cosines between all pairs of rows; rows of nothing but 0 are left out."""
+    """Cosines between all pairs of rows; rows that are all 0 are left out."""
     lengths = np.linalg.norm(points, axis=1)
     directions = points[lengths > 0] / lengths[lengths > 0, None]
     found: Matrix = (directions @ directions.T)[np.triu_indices(len(directions), 1)]
@@ -243,7 +243,7 @@ def cosines(points: Matrix) -> Matrix:
 
 
 def gaussian_cosines(dimension: int) -> dict[str, Any]:
-    """The law of the cosine between two directions drawn at random in so many dimensions."""
+    """The distribution of the cosine between two random directions in this many dimensions."""
     if dimension < 2:
         return {"mean": 0.0, "deviation": 1.0, "quantiles": [-1.0, -1.0, 0.0, 1.0, 1.0]}
     from scipy import special

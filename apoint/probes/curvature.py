@@ -29,7 +29,7 @@ def _measured(
     seed: int,
     measure: Callable[[Subject, Hessian], Reading],
 ) -> Reading:
-    """A reading of the Hessian, aside; undefined where there is none."""
+    """A reading of the Hessian, with the model's state preserved; undefined where there is none."""
     with preserve_state(model, seed):
         subject = Subject(model, batch, loss)
         if not subject.parameters:
@@ -59,31 +59,31 @@ def sharpness(
     """The largest Hessian eigenvalue, and the smallest, with their signs and error bounds.
 
     The largest, λ, is the local smoothness constant of a convex loss and sets the highest stable learning
-    rate: gradient descent on a quadratic diverges above 2/λ. A smallest one below 0 says that the loss curves
-    downwards somewhere, as at a saddle.
+    rate: gradient descent on a quadratic diverges above 2/λ. A smallest one below 0 means that the loss
+    curves downwards somewhere, as at a saddle.
 
         |λ − θ| ≤ ‖H·y − θ·y‖ for some eigenvalue λ of H
 
-    with H the Hessian of the `loss` on the `batch`, θ the reading and y its vector. Lanczos' method goes on
-    until the bound of the largest is under `tolerance`·|θ| and that of the smallest under `tolerance` times
-    the larger |θ| of the two, or until `num_iterations` products are used, which is then said. A bound says
-    how near an eigenvalue is, not that none lies beyond it; `largest_at_most` and `smallest_at_least` hold
-    with 99 % probability over the random start.
+    with H the Hessian of the `loss` on the `batch`, θ the reading and y its vector. Lanczos' method continues
+    until the bound of the largest is below `tolerance`·|θ| and that of the smallest below `tolerance` times
+    the larger |θ| of the two, or until `num_iterations` products are used, which a note then reports. A bound
+    tells how close an eigenvalue is, not that there is none beyond it; `largest_at_most` and
+    `smallest_at_least` hold with 99 % probability over the random start.
 
-    With an `optimizer`, `ratio` is the sharpness against the bound of its rate, above 1 unstable: for SGD
-    λ·lr/2, with momentum less; for Adam the same with the Hessian preconditioned by Adam's own averages of
-    squares, since that and not the plain one decides. A healthy run of full-batch descent rises to about 1
-    and stays there (the edge of stability). Weight decay is left out.
+    With an `optimizer`, `ratio` is the sharpness relative to the bound of its learning rate; above 1 is
+    unstable: for SGD λ·lr/2, with momentum less; for Adam the same with the Hessian preconditioned by Adam's
+    own averages of squares, since that decides, not the plain Hessian. In a healthy run of full-batch descent
+    the ratio rises to about 1 and stays there (the edge of stability). Weight decay is ignored.
 
-    Dropout and batch norm act as in the mode the model is in, with the same draws in every product.
+    Dropout and batch norm act in the model's current mode, with the same draws in every product.
 
     Args:
-        tolerance: The bound, relative to the eigenvalue, at which it is known well enough.
-        num_iterations: The most Hessian-vector products.
-        ends: Whether to go on until both ends are known well enough or only the largest, which is sooner.
-        layers: What each layer gets: its share in y'Hy, adding up to the value, or the largest eigenvalue of
-            its own block, which takes as many products again for each layer.
-        seed: Where random draws begin.
+        tolerance: The bound, relative to the eigenvalue, at which it is accurate enough.
+        num_iterations: The maximum number of Hessian-vector products.
+        ends: Whether to continue until both ends are accurate enough or only the largest, which is faster.
+        layers: What to report for each layer: its share in y'Hy, adding up to the value, or the largest
+            eigenvalue of its own block, which takes as many products again for each layer.
+        seed: Seed of the random draws.
 
     Reference:
         Kuczyński and Woźniakowski, 1992, Estimating the largest eigenvalue by the power and Lanczos
@@ -136,7 +136,7 @@ def _known_well(tolerance: float, ends: str = "largest") -> Callable[[Krylov], b
 def _ends(
     krylov: Krylov, size: int, enough: Callable[[Krylov], bool]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Both ends with what is known of their errors."""
+    """Both ends with what is known about their errors."""
     (smallest, smallest_bound), (largest, largest_bound) = krylov.ends()
     num_products = len(krylov.diagonal)
     slack = 0.0 if krylov.residual == 0 else _beyond(size, num_products) * (largest - smallest)
@@ -159,7 +159,7 @@ def _ends(
 
 
 def _beyond(size: int, num_products: int, doubt: float = 0.01) -> float:
-    """How far an end may lie beyond its Ritz value, as a share of their spread, but for this doubt.
+    """How far an end may be beyond its Ritz value, as a share of their spread, except with this probability.
 
     With a start that has no preferred direction, the chance that an end is off by more than ε·(λ₁ − λₙ) is at
     most 1.648·√n·exp(−√ε·(2k − 1)) after k products (Kuczyński and Woźniakowski, theorem 4.2). Both ends
@@ -199,7 +199,7 @@ def _against_rate(
     tolerance: float,
     num_iterations: int,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The sharpness against the highest stable rate of an optimizer."""
+    """The sharpness relative to the highest stable learning rate of an optimizer."""
     if optimizer is None:
         return {}, ()
     factors, words = step_factors(optimizer, subject.parameters)
@@ -234,7 +234,7 @@ def step_factors(
     A step subtracts γ·(step before) + d·g. It is stable while d·λ < 2·(1 + γ), or with Nesterov's momentum
     2·(1 + γ)/(1 + 2·γ); D is d over that. For Adam d is lr·(1 − β1)/((1 − β1^t)·(√v̂ + ε)), and γ is β1.
 
-    None where no bound is known. A parameter that the optimizer does not hold has 0.
+    None where no bound is known. A parameter that is not in the optimizer has 0.
     """
     kind = type(optimizer).__name__
     if kind not in _DESCENT + _ADAM:
@@ -258,7 +258,7 @@ def step_factors(
 
 
 def _factor(kind: str, group: Mapping[str, Any], state: Mapping[str, Any]) -> Tensor | float | None:
-    """D of one parameter; None if the optimizer's memory is needed and not there yet."""
+    """D of one parameter; None if the optimizer's state is needed and not there yet."""
     rate = float(group["lr"])
     if kind in _DESCENT:
         momentum = float(group.get("momentum", 0.0))
@@ -289,20 +289,20 @@ def hessian_trace(
     num_draws: Count = 16,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """The trace of the Hessian: the sum of all curvatures, whole and by layer.
+    """The trace of the Hessian: the sum of all curvatures, in total and by layer.
 
-    The mean over random vectors of signs, which is unbiased for the whole and for each layer; the standard
-    error comes from the spread of the draws. With as many draws as parameters or more, the diagonal is
-    computed exactly instead.
+    The mean over random sign vectors, which is unbiased for the total and for each layer; the standard error
+    comes from the spread of the draws. With at least as many draws as parameters, the diagonal is computed
+    exactly instead.
 
         tr H = E[z'Hz],  tr H_l = E[z_l'(Hz)_l],  z = ±1
 
-    with H the Hessian of the `loss` on the `batch` and l a layer. A large trace is a sharp place; divided by
-    the number of parameters it is the mean eigenvalue (`mean_eigenvalue`).
+    with H the Hessian of the `loss` on the `batch` and l a layer. A large trace means a sharp region; divided
+    by the number of parameters it is the mean eigenvalue (`mean_eigenvalue`).
 
     Args:
-        num_draws: How many random vectors are drawn.
-        seed: Where random draws begin.
+        num_draws: The number of random vectors.
+        seed: Seed of the random draws.
 
     Reference:
         Hutchinson, 1990, A stochastic estimator of the trace of the influence matrix.
@@ -344,7 +344,7 @@ def hessian_trace(
 
 
 def _by_layer(subject: Subject, hessian: Hessian, vector: Tensor, one_by_one: bool) -> dict[str, float]:
-    """z_l'(Hz)_l of each layer, or the sums of the diagonal if it is gone through one by one."""
+    """z_l'(Hz)_l of each layer, or the sums of the diagonal if it is computed one by one."""
     if not one_by_one:
         return hessian.flat.sums(vector * hessian(vector), subject.layers)
     diagonal = torch.zeros_like(vector)
@@ -356,7 +356,7 @@ def _by_layer(subject: Subject, hessian: Hessian, vector: Tensor, one_by_one: bo
 
 
 def standard_error(draws: Tensor) -> float:
-    """The standard error of a mean; infinite if there is one draw, from which no spread can be seen."""
+    """The standard error of a mean; infinite for a single draw, which has no spread."""
     return float(draws.std() / math.sqrt(len(draws))) if len(draws) > 1 else math.inf
 
 
@@ -376,25 +376,25 @@ def spectrum(
     flat_share: Share = 0.01,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """How the Hessian's eigenvalues are spread; the value is the share of clearly negative ones.
+    """How the Hessian's eigenvalues are distributed; the value is the share of clearly negative ones.
 
     Stochastic Lanczos quadrature: the eigenvalues of T from a random start, weighted by the squares of the
-    first entries of its eigenvectors, have the moments that the start sees of H.
+    first entries of its eigenvectors, match the moments of H with respect to that start.
 
         density(x) = mean over draws of Σ_k s_{k1}²·N(x; θ_k, σ²)
 
     with θ_k and s_k the eigenpairs of T, and σ `width` times the spread of all θ. `details` holds the grid
-    and the density, and the shares of eigenvalues that are negative, flat and positive: flat are those under
-    `flat_share` times the largest magnitude. Healthy networks have most at 0, a few large positive ones and
-    a small negative tail; a large negative share is far from a minimum.
+    and the density, and the shares of eigenvalues that are negative, flat and positive: flat means below
+    `flat_share` times the largest magnitude. Healthy networks have most eigenvalues at 0, a few large
+    positive ones and a small negative tail; a large negative share means far from a minimum.
 
     Args:
-        num_draws: How many random starts.
-        num_iterations: The products of each start.
-        num_points: The points of the grid.
+        num_draws: The number of random starts.
+        num_iterations: The number of products per start.
+        num_points: The number of grid points.
         width: The standard deviation σ of the bump around each eigenvalue, relative to the spread.
-        flat_share: Under this share of the largest magnitude an eigenvalue counts as flat.
-        seed: Where random draws begin.
+        flat_share: Below this share of the largest magnitude, an eigenvalue counts as flat.
+        seed: Seed of the random draws.
 
     Reference:
         Ubaru, Chen and Saad, 2017, Fast estimation of tr f(A) via stochastic Lanczos quadrature; Ghorbani,

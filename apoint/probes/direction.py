@@ -1,4 +1,4 @@
-"""The direction of mini-batch gradients: how far they point apart, and away from that of all the data."""
+"""The direction of mini-batch gradients: how far they diverge, and deviate from that of all the data."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def gradient_direction(
         direction variance = 2/(n(n-1)) Σ_{i<j} ½ (1 - cos(g_i, g_j))
         direction error    = 1/n Σ_i ½ (1 - cos(g_i, ĝ))
 
-    over the gradients g of n parts of `batch`, in the mode the model is in; ĝ is the gradient of all of it
-    with random layers at rest. 0: all point the same way; ½: at right angles, as random vectors do; 1:
-    opposite. The value is the direction variance, the error is in the details. Dropout is said to make both
-    smaller early in training. In the paper ĝ is that of the whole data set: give a large batch. Since ĝ
-    contains the parts, the error comes out too small, the more so the fewer parts there are.
+    over the gradients g of n parts of `batch`, in the model's current mode; ĝ is the gradient of all of it
+    with random layers off. 0: all point the same way; ½: at right angles, like random vectors; 1: opposite.
+    The value is the direction variance; the error is in the details. Dropout is reported to make both smaller
+    early in training. In the paper ĝ is that of the whole data set: use a large batch. Since ĝ contains the
+    parts, the error is biased low, the more so the fewer parts there are.
 
-    For ĝ, layers with running statistics keep their mode, since the weights around them are used to it.
-    Standard errors are by the jackknife over parts. Layers without a gradient have no direction.
+    For ĝ, layers with running statistics keep their mode, since the weights around them are adapted to it.
+    Standard errors are from the jackknife over parts. Layers without a gradient have no direction.
 
     Args:
-        num_batches: Into how many parts of at least two examples the batch is split; 0 looks at single
+        num_batches: The number of parts of at least two examples to split the batch into; 0 uses single
             examples, where they do not depend on each other.
-        seed: Where random layers and the split begin.
+        seed: Seed of the random layers and the split.
 
     Reference: Liu, Xu, Jin, Shen & Darrell (2023), Dropout reduces underfitting, arXiv 2303.01500, section 3.
     """
@@ -77,7 +77,7 @@ def gradient_direction(
 
 
 def _at_rest(subject: Subject) -> dict[str, Tensor | None]:
-    """The gradient of the whole batch with random layers at rest; running statistics keep their mode."""
+    """The gradient of the whole batch with random layers off; running statistics keep their mode."""
     for module in subject.model.modules():
         if not hasattr(module, "running_mean"):
             module.training = False
@@ -121,7 +121,7 @@ def directions(products: Tensor) -> dict[str, float | None]:
     norms = products.diagonal().sqrt()
     distance = (1 - products / norms[:, None] / norms) / 2
     to_reference, pairs = distance[0, 1:], distance[1:, 1:]
-    pairs = pairs - pairs.diagonal().diag()  # a gradient and itself are no pair
+    pairs = pairs - pairs.diagonal().diag()  # a gradient and itself are not a pair
     count = len(to_reference)
     found: dict[str, float | None] = {
         "variance": float(pairs.sum() / (count * (count - 1))),

@@ -1,10 +1,10 @@
-"""Gradients of each example for layers that are known, from the inputs and output gradients of one batch.
+"""Per-example gradients of known layers, from the inputs and output gradients of one batch.
 
-A `Recorder` watches the functions of PyTorch that take parameters (`F.linear`, `F.conv2d`, `F.layer_norm`,
-…), whichever module calls them, and keeps what went in. From that and the gradient δ of what came out follow,
-without making a gradient for each example: its squared norm, its product with a direction, and the sum of
-squares over the examples. For a linear layer with one position, for instance, the gradient of an example is
-δxᵀ, and its squared norm |δ|²|x|².
+A `Recorder` watches the PyTorch functions that take parameters (`F.linear`, `F.conv2d`, `F.layer_norm`, …) in
+any module and keeps their inputs. The inputs and the gradient δ of the output are enough to compute, without
+building the gradient of each example: its squared norm, its product with a direction, and the sum of squares
+over the examples. For a linear layer with one position, for instance, the gradient of an example is δxᵀ, and
+its squared norm |δ|²|x|².
 
 Shapes: B examples, P positions, I inputs and O outputs of a linear map, G groups, E entries of a parameter.
 
@@ -27,11 +27,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from apoint.theory.calls import CONVOLUTION, LINEAR, Arguments, CallRecorder, Function, padding_amounts
 
 _CHUNK_BYTES = 4 * 2**20
-"""How much is made at once of what is thrown away again, such as unfolded inputs: what a cache holds."""
+"""How many bytes of temporaries, such as unfolded inputs, are built at once: what a cache holds."""
 
 
 class Gradients(Protocol):
-    """The gradients of the examples for one parameter, in whatever form is cheap to hold."""
+    """The per-example gradients of one parameter, in a form that is cheap to hold."""
 
     def squares(self) -> Tensor:
         """The squared norm of each, [B], in double precision."""
@@ -45,7 +45,7 @@ class Gradients(Protocol):
 
 @dataclass(frozen=True)
 class Explicit:
-    """Gradients as they are, [B, *shape of the parameter]: for what is small."""
+    """Gradients in full, [B, *shape of the parameter]: for small parameters."""
 
     gradients: Tensor
 
@@ -63,7 +63,7 @@ class Explicit:
 class Outer:
     """Sums over positions of outer products, Σ_p δ_p x_pᵀ, in G independent groups: linear maps.
 
-    `parts` gives inputs [b, G, I, P] and output gradients [b, G, O, P] of some examples at a time.
+    `parts` yields inputs [b, G, I, P] and output gradients [b, G, O, P] of some examples at a time.
     """
 
     parts: Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -113,7 +113,7 @@ class Rows:
     shape: torch.Size
 
     def _summed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For every example and row that met: the example, the row, and the gradient summed."""
+        """For every pair of example and row that occurs: the example, the row, and the summed gradient."""
         size = len(self.tokens_BP)
         example = torch.arange(size, device=self.tokens_BP.device)[:, None].expand_as(self.tokens_BP)
         keys, place = torch.unique(example * self.shape[0] + self.tokens_BP, return_inverse=True)
@@ -168,7 +168,7 @@ def _linear(use: Use, role: str, d: Tensor) -> Gradients | None:
 
 def _convolution(use: Use, role: str, d: Tensor) -> Gradients | None:
     weight, x = use.arguments["weight"], use.arguments["input"]
-    if x.dim() != weight.dim():  # a single image without an axis of examples
+    if x.dim() != weight.dim():  # a single image without a batch axis
         return None
     if role == "bias":
         return Explicit(d.flatten(2).sum(2))
@@ -191,7 +191,7 @@ def _convolution(use: Use, role: str, d: Tensor) -> Gradients | None:
 def _unfolded(
     x_BCHW: Tensor, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> Tensor:
-    """The patches that a kernel sees, [B, C·kernel, P]: `F.unfold`, but several times faster on a CPU."""
+    """The patches that a kernel sees, [B, C·kernel, P]: `F.unfold`, but several times faster on CPU."""
     reach = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
     windows = x_BCHW.unfold(2, reach[0], stride[0]).unfold(3, reach[1], stride[1])
     windows = windows[..., :: dilation[0], :: dilation[1]]
@@ -203,19 +203,19 @@ def _grouped(x_BCP: Tensor, groups: int) -> Tensor:
 
 
 def _chunks(size: int, bytes_each: int) -> Iterable[slice]:
-    """So many examples at a time that what is made for them stays small."""
+    """Slices of the examples, sized so that the temporaries for each slice stay small."""
     step = max(1, _CHUNK_BYTES // max(1, bytes_each))
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    """A stride or dilation of one or two numbers as two; one axis is the second of two."""
+    """A stride or dilation of one or two numbers as a pair; a single axis is the second of the pair."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return (values[0], values[-1])
 
 
 def _convolution_line(use: Use, role: str, d: Tensor) -> Gradients | None:
-    """Along one axis: an image of height 1, so that nothing is added above and below it."""
+    """Convolution along one axis: an image of height 1, with no padding above and below it."""
     changed = {"stride": (1, _pair(use.arguments["stride"])[1])}
     changed["dilation"] = (1, _pair(use.arguments["dilation"])[1])
     padding = use.arguments["padding"]
@@ -255,7 +255,7 @@ def _fixed_scale(use: Use, role: str, d: Tensor) -> Gradients | None:
     return None if use.arguments["training"] else _channel_scale(use, role, d)
 
 
-# The arguments of each function in their order, with defaults; and its rule.
+# The arguments of each function in order, with defaults; and its rule.
 _KNOWN: dict[Callable[..., Any], tuple[dict[str, Any], Rule]] = {
     F.linear: (LINEAR, _linear),
     F.conv1d: (CONVOLUTION, _convolution_line),
@@ -297,9 +297,9 @@ class Use:
         function: The function.
         arguments: Its arguments by name.
         names: The name of the parameter in the model for each role, `weight` and `bias`.
-        edge: Where the gradient of the result arrives. Unlike the result itself, it stays what it was when an
+        edge: Where the gradient of the result arrives. Unlike the result itself, it does not change when an
             activation is applied in place.
-        version: How often the input had been written to; a later write would make it another input.
+        version: How often the input had been written to; a later write would change the input.
     """
 
     function: Callable[..., Any]
@@ -319,25 +319,25 @@ class Use:
         return self.input._version == self.version
 
     def gradients(self, role: str, output_gradient: Tensor) -> Gradients | None:
-        """The gradients of the examples for one parameter; None where the rule does not hold."""
+        """The per-example gradients of one parameter; None where the rule does not hold."""
         dtype, use = self.arguments[role].dtype, self
         if self.input.is_floating_point() and self.input.dtype != dtype:  # as under autocast
             use = self.having(input=self.input.to(dtype))
         return _KNOWN[self.function][1](use, role, output_gradient.to(dtype))
 
     def again(self, **changed: Any) -> Tensor:
-        """The result of the same call with other arguments, such as without its factor."""
+        """The result of the same call with some arguments changed, such as without its factor."""
         with torch.no_grad():
             result: Tensor = self.function(**{**self.arguments, **changed})
         return result
 
     def having(self, **changed: Any) -> Use:
-        """The same call, as if with other arguments."""
+        """The same call, as if with some arguments changed."""
         return Use(self.function, {**self.arguments, **changed}, self.names, self.edge, self.version)
 
 
 class Recorder(CallRecorder):
-    """Inside it, calls of known functions with the given parameters are kept.
+    """Context that keeps the calls of known functions with the given parameters.
 
     Args:
         parameters: The parameters by name.

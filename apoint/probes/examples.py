@@ -1,7 +1,7 @@
 """The gradient of each example in a batch, for any module, without holding them all at once.
 
-What is asked of them is small: squared norms, products with their mean, sums of squares. Several ways lead
-there, and each parameter takes the first that holds for it:
+Only small quantities are needed: squared norms, products with their mean, sums of squares. There are several
+ways to compute them, and each parameter takes the first that applies to it:
 
     layer    one backward pass of the whole batch, and a rule for each known layer (`example_rules.py`); for
              parameters used exactly once, in a call whose first axis runs over the examples
@@ -9,8 +9,8 @@ there, and each parameter takes the first that holds for it:
     loop     one example after the other
     company  one forward pass of the whole batch, and a backward pass for each example in it
 
-The first three are for examples that are independent of their company. Whether they are is found by trying,
-not by the types of layers: see `batch_dependence.py`.
+The first three are for examples that are independent of the rest of their batch. A test run of the model, not
+the types of its layers, shows whether they are: see `batch_dependence.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from apoint.probes.preserving import preserve_state
 from apoint.probes.subject import Subject
 
 Objective = Callable[[Any, Batch], Tensor]
-"""From what the model returned for a batch, and the batch, to a number for each example, or their sum."""
+"""Maps what the model returned for a batch, and the batch, to one number per example, or to their sum."""
 
 
 def loss_objective(subject: Subject) -> Objective:
@@ -42,21 +42,21 @@ def loss_objective(subject: Subject) -> Objective:
 
 
 BYTES_AT_ONCE = 256 * 2**20
-"""How many bytes of gradients of single examples are held at a time."""
+"""How many bytes of per-example gradients are held at a time."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the gradients of examples.
+    """What to compute from the per-example gradients.
 
     Attributes:
         subject: The model, with its parameters.
-        objective: Whose gradients.
-        batches: The same inputs, once for each objective, with what that needs as targets.
-        look: What was seen of the model before: whether examples depend on each other, where they are.
-        seed: Where random draws begin. Under random layers such as dropout every way has masks of its own.
-        dots: Whether products with the mean gradient are wanted.
-        mean_squares: Whether the mean of the squares is wanted, entry by entry.
+        objective: The function whose gradients are taken.
+        batches: The same inputs, once per objective, with what that needs as targets.
+        look: What is already known about the model: whether examples depend on each other, where they are.
+        seed: Seed of the random draws. With random layers such as dropout, each way draws its own masks.
+        dots: Whether to compute products with the mean gradient.
+        mean_squares: Whether to compute the mean of the squares, entry by entry.
     """
 
     subject: Subject
@@ -75,14 +75,14 @@ class Question:
 
 @dataclass
 class Answer:
-    """What is known of the gradients of B examples under D objectives, by parameter.
+    """Results for the gradients of B examples under D objectives, by parameter.
 
     Attributes:
         squares: Squared norms, [D, B], in double precision.
         mean: The mean gradient over examples and objectives, if products were asked for.
         dots: Products with the mean gradient, [D, B], if asked for.
         mean_squares: The mean of the squares, entry by entry, if asked for.
-        ways: How each was found: `layer`, `vmap`, `loop` or `company`; `none` if no gradient reaches it.
+        ways: How each was computed: `layer`, `vmap`, `loop` or `company`; `none` if no gradient reaches it.
     """
 
     squares: dict[str, Tensor] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Answer:
     ways: dict[str, str] = field(default_factory=dict)
 
     def take(self, question: Question, name: str, drawn: Sequence[Gradients], way: str) -> None:
-        """Take over the gradients of one parameter, given whole, one entry for each objective."""
+        """Store the results for one parameter from its complete gradients, one entry per objective."""
         self.ways[name] = way
         self.squares[name] = torch.stack([gradients.squares() for gradients in drawn])
         if question.dots:
@@ -102,20 +102,20 @@ class Answer:
             self.mean_squares[name] = total / (question.size * len(drawn))
 
     def update(self, other: Answer) -> None:
-        """Add what another answer knows."""
+        """Add the results of another answer."""
         for part in ("squares", "mean", "dots", "mean_squares", "ways"):
             getattr(self, part).update(getattr(other, part))
 
 
 def example_gradients(question: Question, *, known_layers: bool = True) -> Answer:
-    """What is asked of the gradients of the examples. To be called inside `preserve_state`.
+    """Compute what is asked of the per-example gradients. Call it inside `preserve_state`.
 
-    Where examples depend on each other, each is seen in the company of its batch; the objective must then
-    give a number for each example.
+    Where examples depend on each other, each is evaluated within its batch; the objective must then return
+    one number per example.
 
     Args:
-        question: What is asked.
-        known_layers: Whether the rules of known layers may be used; they agree with the general way.
+        question: What to compute.
+        known_layers: Whether the rules of known layers may be used; they agree with the general method.
     """
     if question.look.depends:
         return _within_batch(question, list(question.subject.parameters))
@@ -133,7 +133,7 @@ def example_gradients(question: Question, *, known_layers: bool = True) -> Answe
 
 
 def _by_layers(question: Question, found: Answer) -> None:
-    """Everything that one backward pass and the rules of layers can give."""
+    """Compute everything that one backward pass and the layer rules can give."""
     subject, batches = question.subject, question.batches
     with Recorder(subject.parameters) as recorder:
         raw = subject.raw_outputs(batches[0])
@@ -160,7 +160,7 @@ def _by_layers(question: Question, found: Answer) -> None:
 def _apply_rules(
     question: Question, chosen: list[tuple[str, str, Use]], totals: list[Tensor], found: Answer
 ) -> None:
-    """Gradients of the outputs of all chosen layers at once; then each layer's rule."""
+    """Compute the output gradients of all chosen layers at once, then apply each layer's rule."""
     edges = {id(use): use.edge for _, _, use in chosen}
     parameters = {name: question.subject.parameters[name] for name, _, _ in chosen} if question.dots else {}
     wanted: list[Any] = [*edges.values(), *parameters.values()]
@@ -182,7 +182,7 @@ def _apply_rules(
 
 
 def _take_nothing(question: Question, name: str, parameter: Tensor, found: Answer) -> None:
-    """A parameter that no gradient reaches: its gradient is 0."""
+    """Record a gradient of 0 for a parameter that no gradient reaches."""
     if question.dots:
         found.mean[name] = torch.zeros_like(parameter)
     nothing = Explicit(torch.zeros_like(parameter).expand(question.size, *parameter.shape))
@@ -196,12 +196,12 @@ Way = Callable[[Question, Batch, list[str]], Chunks]
 
 
 def _one_by_one(question: Question, names: list[str]) -> Answer:
-    """Gradients of single examples: by vmap, else by a loop, else each in the company of its batch."""
+    """Gradients of single examples: by vmap, else by a loop, else each within its batch."""
     try:
         return _walk(question, names, _vmapped, "vmap")
     except Exception:
-        # Whatever vmap cannot follow: control flow that looks at values, writing in place, kernels without a
-        # rule. If it is the model that fails, the loop fails as well and says why.
+        # What vmap does not support: data-dependent control flow, in-place writes, kernels without a rule. If
+        # the model itself fails, the loop fails too and reports why.
         pass
     try:
         return _walk(question, names, _looped, "loop")
@@ -217,7 +217,7 @@ def _within_batch(question: Question, names: list[str]) -> Answer:
 
 
 def _walk(question: Question, names: list[str], way: Way, word: str) -> Answer:
-    """Go over all gradients: once for squares and mean, and if asked once more for products with the mean."""
+    """Visit all gradients: once for squares and mean, and if asked once more for products with the mean."""
     found = Answer(ways=dict.fromkeys(names, word))
     sums: dict[str, Tensor] = {}
     squares: dict[str, Tensor] = {}
@@ -240,7 +240,7 @@ def _walk(question: Question, names: list[str], way: Way, word: str) -> Answer:
 def _visited(
     question: Question, names: list[str], way: Way, look: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """One number of every gradient, [D, B]; the random draws are the same each time."""
+    """One number per gradient, [D, B]; the random draws are the same each time."""
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with preserve_state(question.subject.model, question.seed):
         for batch in question.batches:
@@ -255,7 +255,7 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def _vmapped(question: Question, batch: Batch, names: list[str]) -> Chunks:
-    """Gradients of single examples, computed together, as many as fit."""
+    """Gradients of single examples, computed together, as many at a time as fit."""
     subject = question.subject
     wanted = {name: subject.parameters[name].detach() for name in names}
     held = {name: parameter.detach() for name, parameter in subject.model.named_parameters()}
@@ -275,7 +275,7 @@ def _vmapped(question: Question, batch: Batch, names: list[str]) -> Chunks:
             t[begin : begin + step] if is_along else t for t, is_along in zip(tensors, along, strict=True)
         ]
         with warnings.catch_warnings():
-            # vmap says where it goes through the examples one by one inside; that is still right
+            # vmap warns where it falls back to a loop over the examples; the result is still correct
             warnings.filterwarnings("ignore", message="There is a performance drop")
             chunk = every(wanted, *some)
         yield chunk
@@ -290,7 +290,7 @@ def _looped(question: Question, batch: Batch, names: list[str]) -> Chunks:
 
 
 def _accompanied(question: Question, batch: Batch, names: list[str]) -> Chunks:
-    """Gradients of the examples' own parts of a batch that is computed as a whole."""
+    """Gradients of each example's own part of a batch that is computed as a whole."""
     parameters = {name: question.subject.parameters[name] for name in names}
     values = question.objective(question.subject.raw_outputs(batch), batch)
     assert values.shape == (batch.size,), "an objective that gives a number for each example"
@@ -308,7 +308,7 @@ def gradients_of(
 ) -> dict[str, Tensor | None]:
     """The gradient of an objective for every trainable parameter; None where none arrives.
 
-    To be called inside `preserve_state`.
+    Call it inside `preserve_state`.
     """
     batch = batch or subject.batch
     return backward_from(subject, objective(subject.raw_outputs(batch), batch).sum())
@@ -317,8 +317,8 @@ def gradients_of(
 def backward_from(subject: Subject, value: Tensor, *, retain_graph: bool = False) -> dict[str, Tensor | None]:
     """The gradient of a number for every trainable parameter; None where none arrives.
 
-    To be called inside `preserve_state`: it goes through `.grad`, as training does, which every kind of
-    checkpointing supports.
+    Call it inside `preserve_state`: it uses `.grad`, as training does, which every kind of checkpointing
+    supports.
     """
     if value.requires_grad:
         value.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
@@ -347,7 +347,7 @@ def _closed(batch: Batch, tensors: list[Tensor]) -> Batch:
 
 
 def shares(ways: Mapping[str, str], subject: Subject) -> dict[str, float]:
-    """The share of the parameters that was found by each way."""
+    """The share of the parameters that was computed in each way."""
     order = sorted(ways, key=lambda name: ways[name])
     grouped = itertools.groupby(order, key=lambda name: ways[name])
     return {way: subject.coverage(list(names)) for way, names in grouped}

@@ -1,12 +1,12 @@
-"""The trace of the Fisher information matrix: how much the predictions know of the weights.
+"""The trace of the Fisher information matrix: how strongly the predictions depend on the weights.
 
     F = E_x E_{y ~ p(y|x)} [ ∇ log p(y|x) ∇ log p(y|x)ᵀ ],     tr F = E_x E_y |∇ log p(y|x)|²
 
-with the labels y drawn from the model itself. With the labels of the data in their place it is another
-quantity, the *empirical* Fisher, which vanishes as the data are fitted; it has a name of its own here.
+with the labels y drawn from the model itself. With the labels of the data instead, it is another quantity,
+the *empirical* Fisher, which vanishes as the data are fitted; here it has its own name.
 
-What an example is: one entry of the batch. If it has several outputs (the positions of a text, the components
-of a vector), its label has as many parts, log p is the sum over them, and the trace grows with their number.
+An example is one entry of the batch. If it has several outputs (the positions of a text, the components of a
+vector), its label has as many parts, log p is the sum over them, and the trace grows with their number.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from apoint.registry import register
 from apoint.settings import Count, WholeNumber
 
 MOST_OUTPUTS = 4096
-"""How many outputs an example may have where all labels are gone through: each costs a backward pass."""
+"""The maximum number of outputs per example when all labels are enumerated: each costs a backward pass."""
 FEWEST_DRAWS_TOGETHER = 8
-"""How often labels are drawn where the batch counts as one example, so that there is a spread to see."""
+"""The minimum number of draws of labels where the batch counts as one example, so that there is a spread."""
 
 
 @register("probe", "fisher", course="B6", passes=8)
@@ -55,19 +55,21 @@ def fisher_trace(
     """Trace of the Fisher information, with labels drawn from the model's own predictions.
 
     tr F = (1/B) Σ_i E_{y ~ p(y|x_i)} |∇ log p(y|x_i)|² over the B examples of `batch`, for the whole model
-    and for each layer. p is categorical, bernoulli, or gaussian with variance 1, as `loss` says; only inputs
-    are needed. It measures how far the predictions move with the weights: KL ≈ ½ δᵀFδ for a small change δ.
-    Along a training it typically rises steeply and then falls, as in the critical periods of learning.
+    and for each layer. p is categorical, bernoulli, or gaussian with variance 1, depending on `loss`; only
+    inputs are needed. It measures how far the predictions move with the weights: KL ≈ ½ δᵀFδ for a small
+    change δ. During training it typically rises steeply and then falls, as in the critical periods of
+    learning.
 
-    Modes stay as they are, and random layers draw. Where the examples of a batch depend on each other, as
-    with batch norm in train mode, p is the law of all labels given all inputs, and what is given is the trace
-    of that, divided by B. The standard error is over examples, each with the mean of its draws.
+    Modes stay unchanged, and random layers stay active. Where the examples of a batch depend on each other,
+    as with batch norm in train mode, p is the joint distribution of all labels given all inputs, and the
+    value is the trace for this p, divided by B. The standard error is over examples, each with the mean of
+    its draws.
 
     Args:
         num_draws: How many labels are drawn for each example.
-        exact: Whether to go through all labels instead, by as many backward passes as an example has outputs.
-        diagonal: Whether the diagonal of F is given as well, for each parameter, in the details.
-        seed: Where the draws begin.
+        exact: Whether to enumerate all labels instead, by as many backward passes as an example has outputs.
+        diagonal: Whether the details also hold the diagonal of F, for each parameter.
+        seed: Seed of the draws.
 
     Reference: Achille, Rovere & Soatto (2019), Critical learning periods in deep networks, section 3; for the
     difference from the empirical Fisher, Kunstner, Hennig & Balles (2019), arXiv 1905.12558.
@@ -99,16 +101,16 @@ def empirical_fisher_trace(
     """Trace of the empirical Fisher: the mean squared gradient norm of the examples with their true labels.
 
     (1/B) Σ_i |∇ log p(y_i|x_i)|² over the examples of `batch`. It is not the Fisher information: it depends
-    on the labels, and goes to 0 as they are fitted. It is on the scale of `fisher`: log p is summed over the
-    positions of an example. Where the targets are no labels of p, or only the model knows them, the gradient
-    is that of each example's own `loss` instead, and a note says so.
+    on the labels, and goes to 0 as they are fitted. It is on the same scale as `fisher`: log p is summed over
+    the positions of an example. Where the targets are not labels of p, or only the model has them, the
+    gradient is that of each example's own `loss` instead, and a note says so.
 
-    Where the examples of a batch depend on each other, each is seen in the company of the batch, which costs
-    a backward pass for each. The standard error is over examples.
+    Where the examples of a batch depend on each other, each is evaluated within the batch, which costs one
+    backward pass per example. The standard error is over examples.
 
     Args:
-        diagonal: Whether the diagonal is given as well, for each parameter, in the details.
-        seed: Where random layers begin.
+        diagonal: Whether the details also hold the diagonal, for each parameter.
+        seed: Seed of the random layers.
 
     Reference: Kunstner, Hennig & Balles (2019), Limitations of the empirical Fisher approximation for natural
     gradient descent, arXiv 1905.12558.

@@ -1,4 +1,4 @@
-"""The generalisation gap: how much better a model does on what it was trained on than on what it was not."""
+"""The generalisation gap: how much better a model does on training data than on held-out data."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def generalisation_gap(
 ) -> Reading:
     """The loss on test data minus that on training data.
 
-    For telling overfitting (a large gap) from underfitting (a large loss on both).
+    Distinguishes overfitting (a large gap) from underfitting (a large loss on both).
 
-    Each batch is cut at random into `num_parts` parts or, if it is smaller, into single examples. The loss of
-    a batch is the mean over its parts, weighted by their sizes, and its standard error comes from how much
-    they differ; the gap's is the root of the sum of both squared. The details hold losses and, where there
-    are classes, accuracies of both sides with their errors, and `accuracy_gap`, training minus test.
+    Each batch is split at random into `num_parts` parts or, if it is smaller, into single examples. The loss
+    of a batch is the mean over its parts, weighted by their sizes, and its standard error comes from how much
+    they differ; that of the gap is the root of the sum of both squared. The details hold losses and, where
+    there are classes, accuracies of both batches with their errors, and `accuracy_gap`, training minus test.
 
-    In eval mode, in which training is not: dropout is off on both sides.
+    The model is in eval mode, unlike in training: dropout is off for both batches.
 
     Args:
-        num_parts: Parts that a batch is cut into.
-        seed: Where the draw of the parts begins.
+        num_parts: The number of parts to split a batch into.
+        seed: Seed of the split.
 
     Reference: Keskar et al. (2017), On large-batch training for deep learning: generalization gap and sharp
     minima.
@@ -108,8 +108,8 @@ def _score(subject: Subject, num_parts: int, seed: int) -> _Score:
 def weighted_mean(values: Tensor, sizes: Tensor) -> tuple[float, float]:
     """The mean of parts weighted by their sizes, and its standard error.
 
-    For parts of n_k examples each with independent values of one variance, Σ n_k(v_k − v̄)²/(K − 1) estimates
-    that variance, and the mean over N examples has variance 1/N of it.
+    For parts of n_k examples each with independent values of equal variance, Σ n_k(v_k − v̄)²/(K − 1)
+    estimates that variance, and the mean over N examples has variance 1/N of it.
 
     Args:
         values: The mean of each part.
@@ -123,7 +123,7 @@ def weighted_mean(values: Tensor, sizes: Tensor) -> tuple[float, float]:
 
 
 def _share_right(subject: Subject, part: Batch, outputs: Tensor | None) -> float | None:
-    """The share of right classes in a part; None where there are no classes."""
+    """The share of correct classes in a part; None where there are no classes."""
     labels = labels_of(Subject(subject.model, part))
     if outputs is None or labels is None or labels.is_floating_point():
         return None

@@ -1,4 +1,4 @@
-"""Gradients of one batch, layer by layer: against the weights, against each other, and over depth."""
+"""Gradients of one batch, layer by layer: relative to the weights, to each other, and over depth."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def gradient_norms(
     *,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """Norm of the gradient of one batch, whole and by layer, against the weights and over depth.
+    """Norm of the gradient of one batch, in total and by layer, relative to the weights and over depth.
 
     For each layer l: |g_l|, the norm |w_l| of its weights, |g_l|/|w_l|, and the ratio |g_l|/|g_{l-1}| to the
     layer before it, in the order in which layers are first used. Over depth: the slope s of a straight line
-    through the logarithms of norms, counted from the input, so that the norm changes by exp(-s) a layer on
+    through the logarithms of norms, counted from the input, so that the norm changes by exp(-s) per layer on
     the way back. Healthy networks have s near 0; s > 0 means gradients that vanish towards the input, s < 0
     gradients that explode. There are two: `weight_slope` of |g_l| of weight matrices, which train, and
-    `output_slope` of the gradients that arrive at the outputs of linear and convolutional layers, which also
-    sees an explosion that signals growing as fast on their way forward hide from the weights. A sigmoid,
-    whose slope is at most 1/4, adds ln 4 or more to it unless the weights make up for that.
+    `output_slope` of the gradients that arrive at the outputs of linear and convolutional layers. The second
+    also shows an explosion that is hidden from the weights by signals that grow as fast on their way forward.
+    A sigmoid, whose slope is at most 1/4, adds ln 4 or more to it unless the weights compensate.
 
-    Parameters to which no gradient arrives at all (detached from the loss, or unused) are named apart from
-    those whose gradient is exactly 0 for this batch, as behind dead units. With an `optimizer`, the step that
-    it would take next with this gradient is made on copies of weights and state, and |Δw_l|/|w_l| is given: a
-    value near 10⁻³ is usual. Clipping by hand before the step, and hooks of the optimizer, are not seen.
+    Parameters that get no gradient at all (detached from the loss, or unused) are listed separately from
+    those whose gradient is exactly 0 for this batch, as behind dead units. With an `optimizer`, its next step
+    with this gradient is made on copies of weights and state, and |Δw_l|/|w_l| is reported: a value near 10⁻³
+    is usual. Manual clipping before the step, and hooks of the optimizer, are not seen.
 
-    Modes stay as they are, and random layers draw.
+    Modes stay unchanged, and random layers stay active.
 
     Args:
-        seed: Where random layers begin.
+        seed: Seed of the random layers.
 
     Reference: Glorot & Bengio (2010), Understanding the difficulty of training deep feedforward neural
     networks; the usual ratio of update to weight is a rule of thumb of practice.
@@ -101,7 +101,7 @@ def _notes(total: float, silent: list[str], still: list[str], remark: str) -> tu
 
 
 def _depth_order(subject: Subject, value: Tensor) -> list[str]:
-    """The layers in the order in which their parameters are first used; those that are not used come last."""
+    """The layers in the order in which their parameters are first used; unused layers come last."""
     graph = graph_of(value)
     times = {
         layer: min(first_used(graph, subject.parameters[name]) for name in names)
@@ -134,7 +134,7 @@ def _ratios(above: Mapping[str, float], below: Mapping[str, float]) -> dict[str,
 
 
 def _neighbours(norms: Mapping[str, float]) -> dict[str, float]:
-    """Each norm against that of the layer before it, which the first layer does not have."""
+    """The ratio of each norm to that of the layer before it, except for the first layer."""
     return {name: _ratio(norms[name], norms[before]) for before, name in itertools.pairwise(norms)}
 
 
@@ -145,7 +145,7 @@ def _without_gradient(gradients: Mapping[str, Tensor | None]) -> tuple[list[str]
 
 
 def _watch_outputs(uses: Sequence[Use]) -> dict[str, list[Tensor]]:
-    """Ready to note the squared norm of what arrives at the output of each layer with a matrix, by layer."""
+    """Hook the outputs of layers with a matrix: record the squared norm of what arrives there, by layer."""
     found: dict[str, list[Tensor]] = {}
     for use in uses:
         name = use.names.get("weight")
@@ -168,7 +168,7 @@ def _slopes(
     arriving: Mapping[str, list[Tensor]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """Straight lines through logarithms of norms over depth: of weight matrices, and of layers' outputs."""
+    """Fit straight lines to log norms over depth: of weight matrices, and of layer outputs."""
     matrices = {}
     for layer in order:
         found = [gradients[name] for name in subject.layers[layer]]
@@ -185,7 +185,7 @@ def _slopes(
 def fitted_slope(values: Sequence[float]) -> tuple[float | None, float | None]:
     """The slope of a least-squares line through values at 0, 1, 2, …, and its standard error.
 
-    Two points have no error to estimate, one point no slope.
+    Two points give no error, one point no slope.
     """
     count = len(values)
     if count < 2:
@@ -218,7 +218,7 @@ def _updates(
         type(optimizer).step(stepping)
     except (
         Exception
-    ) as error:  # an optimizer of any kind: one that needs a closure, or holds what has no copy
+    ) as error:  # any kind of optimizer: one that needs a closure, or holds what cannot be copied
         what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return None, f"the next step of {type(optimizer).__name__} could not be made on copies ({what})"
     found = {}
@@ -232,8 +232,8 @@ def _updates(
 def _twin(optimizer: torch.optim.Optimizer, copies: dict[int, Tensor]) -> torch.optim.Optimizer:
     """An optimizer with the same settings and state, on copies of the parameters.
 
-    Its own `step` may have been replaced (schedulers do so) by one bound to the original: the copy goes
-    without, and without hooks, which may reach outside.
+    The original's `step` may have been replaced (schedulers do so) by one bound to the original. The copy
+    leaves that out, and hooks, which may have effects outside.
     """
     kept = {
         name: value

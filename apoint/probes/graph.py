@@ -1,4 +1,4 @@
-"""The graph that a gradient goes back through: which operations there are, and which take which parameter."""
+"""The graph of a backward pass: which operations there are, and which of them take which parameter."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.autograd.graph import Node
 
 @dataclass
 class Graph:
-    """What a gradient will pass through on its way back.
+    """What a gradient passes through in the backward pass.
 
     Attributes:
         nodes: Every operation.
         consumers: For each parameter, by id, the operations that take it directly.
-        is_open: Whether every way on can be seen; a function written in Python may hide parameters inside.
+        is_open: Whether the whole graph is visible; a function written in Python may hide parameters inside.
     """
 
     nodes: set[Node] = field(default_factory=set)
@@ -46,6 +46,6 @@ def graph_of(result: Tensor) -> Graph:
 
 
 def first_used(graph: Graph, parameter: Tensor) -> float:
-    """When a parameter first took part, on a clock that only says what came before what."""
+    """When a parameter was first used, as a sequence number that gives only the order."""
     times = [node._sequence_nr() for node in graph.consumers.get(id(parameter), ())]
     return min(times, default=math.inf)

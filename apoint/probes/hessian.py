@@ -1,8 +1,8 @@
 """The Hessian of a batch's loss as a linear map on flat vectors, and Lanczos' method on such a map.
 
-The gradient is computed once with its graph; every product is then one way back through that graph. So the
-masks of dropout and the statistics of batch norm are the same in all products, and a product costs neither a
-forward pass nor a first backward pass.
+The gradient is computed once with its graph; every product is then one backward pass through that graph. So
+dropout masks and batch-norm statistics are the same in all products, and a product costs neither a forward
+pass nor a first backward pass.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from apoint.probes.preserving import preserve_state
 from apoint.probes.subject import Subject
 
 Product = Callable[[Tensor], Tensor]
-"""A symmetric matrix, by what it does to a vector."""
-_BLOCK = 8  # vectors of Lanczos' basis to a tensor: memory grows as it is needed, and nothing is copied
+"""A symmetric matrix, given by its product with a vector."""
+_BLOCK = 8  # Lanczos basis vectors per tensor: memory grows as needed, and nothing is copied
 
 
 class NoSecondDerivativeError(UsageError):
-    """A model with an operation that can be differentiated once only."""
+    """The model has an operation that can be differentiated only once."""
 
 
 class Flat:
@@ -33,7 +33,7 @@ class Flat:
 
     Args:
         tensors: The tensors whose shapes are kept; vectors are on their device, in double precision if one of
-            them is, and else in single precision.
+            them is, else in single precision.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -45,7 +45,7 @@ class Flat:
         self.dtype = torch.float64 if double else torch.float32
 
     def join(self, parts: Sequence[Tensor | None]) -> Tensor:
-        """One vector; None stands for zeros."""
+        """Join parts into one vector; None means zeros."""
         pieces = [
             torch.zeros(size, device=self.device, dtype=self.dtype)
             if part is None
@@ -80,15 +80,15 @@ class Flat:
 
 
 class Hessian:
-    """Second derivatives of a subject's loss by its trainable parameters, as a map on flat vectors.
+    """Second derivatives of a subject's loss in its trainable parameters, as a map on flat vectors.
 
-    A parameter that takes no part has zeros. Make and use it inside `preserve_state`.
+    A parameter that the loss does not use has zeros. Create and use it inside `preserve_state`.
 
     Args:
         subject: The model, the batch and the loss.
 
     Attributes:
-        flat: How parameters lie in the vectors.
+        flat: The layout of the parameters in the vectors.
         loss: The loss.
         gradient: The flat gradient.
     """
@@ -114,7 +114,7 @@ class Hessian:
         return self._product(list(self._parameters), self.flat, vector)
 
     def block(self, names: Sequence[str]) -> tuple[Flat, Product]:
-        """The diagonal block of some parameters, with how they lie in its vectors."""
+        """The diagonal block of some parameters, with their layout in its vectors."""
         flat = Flat({name: self._parameters[name] for name in names})
         return flat, lambda vector: self._product(names, flat, vector)
 
@@ -144,7 +144,7 @@ def _explained() -> Iterator[None]:
 
 
 def _refuse_once_only(loss: Tensor) -> None:
-    """Functions marked as differentiable once only: PyTorch drops their second derivative without a word."""
+    """Refuse functions marked once_differentiable: PyTorch silently drops their second derivative."""
     found, waiting = set(), [loss.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -162,7 +162,7 @@ def _refuse_once_only(loss: Tensor) -> None:
 
 @contextmanager
 def _differentiable_recurrence(model: nn.Module) -> Iterator[None]:
-    """cuDNN's recurrent layers can be differentiated once only, PyTorch's own ones twice."""
+    """Turn off cuDNN for recurrent layers: cuDNN's can be differentiated only once, PyTorch's own twice."""
     if any(isinstance(module, nn.RNNBase) for module in model.modules()) and torch.cuda.is_available():
         with torch.backends.cudnn.flags(enabled=False):
             yield
@@ -177,9 +177,9 @@ def gradient_at(
 
     Args:
         subject: The model, the batch and the loss.
-        flat: How the trainable parameters lie in the vectors.
+        flat: The layout of the trainable parameters in the vectors.
         point: The weights; by default the model's own.
-        seed: Where random draws begin.
+        seed: Seed of the random draws.
     """
     with preserve_state(subject.model, seed):
         values = {name: parameter.detach() for name, parameter in subject.parameters.items()}
@@ -198,13 +198,13 @@ def gradient_at(
 
 @dataclass(frozen=True)
 class Krylov:
-    """What Lanczos' method knows of a symmetric matrix A: A·Q = Q·T + residual·(the next vector)·e_kᵀ.
+    """What Lanczos' method has found of a symmetric matrix A: A·Q = Q·T + residual·(the next vector)·e_kᵀ.
 
     Attributes:
-        blocks: The orthonormal vectors, the rows of Qᵀ, a few to a tensor.
+        blocks: The orthonormal vectors, the rows of Qᵀ, a few per tensor.
         diagonal: The diagonal of the tridiagonal matrix T.
-        beside: What stands beside the diagonal.
-        residual: The length of what is left after the last product; 0 if the space is closed.
+        beside: The off-diagonal entries of T.
+        residual: The norm of what is left after the last product; 0 if the subspace is invariant.
     """
 
     blocks: tuple[Tensor, ...]
@@ -224,11 +224,11 @@ class Krylov:
 
     @property
     def rounding(self) -> float:
-        """About what rounding does to an eigenvalue: ten times the precision of the largest entry of T."""
+        """Approximate rounding error of an eigenvalue: ten times the precision of the largest entry of T."""
         return 10 * torch.finfo(self.blocks[0].dtype).eps * max(map(abs, (*self.diagonal, *self.beside)))
 
     def ritz(self) -> tuple[Tensor, Tensor]:
-        """The eigenvalues of T, rising, and its eigenvectors as columns."""
+        """The eigenvalues of T in ascending order, and its eigenvectors as columns."""
         tridiagonal = torch.diag(torch.tensor(self.diagonal, dtype=torch.float64))
         if self.beside:
             beside = torch.tensor(self.beside, dtype=torch.float64)
@@ -240,7 +240,7 @@ class Krylov:
         """The smallest and the largest Ritz value, each with its bound.
 
         There is an eigenvalue of A within ‖A·y − θ·y‖ = residual·|last entry of s| of a Ritz value θ, where
-        s is the eigenvector of T and y = Qᵀ·s. What rounding may add is counted.
+        s is the eigenvector of T and y = Qᵀ·s. The bound includes rounding error.
         """
         values, vectors = self.ritz()
         bounds = self.residual * vectors[-1].abs() + self.rounding
@@ -263,14 +263,14 @@ def lanczos(
 ) -> Krylov:
     """Lanczos' method with full reorthogonalisation.
 
-    Every new vector is made orthogonal to all before it, a second time if the first took much of it away,
-    so that rounding brings no copies of an eigenvalue that was found already.
+    Every new vector is orthogonalised against all previous ones, a second time if the first removed much of
+    it, so that rounding creates no copies of an eigenvalue that is already found.
 
     Args:
         product: The matrix.
-        start: The first vector, of any length but 0.
-        num_iterations: The most products.
-        enough: Asked after every product whether to stop.
+        start: The first vector, of any norm but 0.
+        num_iterations: The maximum number of products.
+        enough: Called after every product; returns whether to stop.
 
     Reference:
         Parlett, 1998, The symmetric eigenvalue problem, chapters 6 and 13.
@@ -302,7 +302,7 @@ def lanczos(
 
 
 def _make_orthogonal(rest: Tensor, blocks: Sequence[Tensor]) -> float:
-    """Take from a vector its parts along a basis, in place, and return its length."""
+    """Remove from a vector its components along a basis, in place, and return its norm."""
     before = float(rest.norm())
     for _ in range(2):
         for block_KN in blocks:
@@ -315,6 +315,6 @@ def _make_orthogonal(rest: Tensor, blocks: Sequence[Tensor]) -> float:
 
 
 def _closed(diagonal: list[float], beside: list[float], start: Tensor) -> float:
-    """Below this length, what is left is rounding: the space holds all its products."""
+    """Below this norm, what is left is rounding: the subspace is invariant."""
     scale = max(map(abs, (*diagonal, *beside)))
     return 4 * torch.finfo(start.dtype).eps * scale if math.isfinite(scale) else 0.0

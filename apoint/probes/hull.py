@@ -16,7 +16,7 @@ from apoint.registry import register
 from apoint.settings import Count, WholeNumber
 from apoint.theory.hull import inside
 
-_TOLERANCE = 1e-7  # that of the solver, for points scaled to deviations near 1
+_TOLERANCE = 1e-7  # the solver's tolerance, for points scaled to standard deviations near 1
 
 
 @register("probe", "convex-hull", course="E5", passes=1)
@@ -31,22 +31,22 @@ def convex_hull(
 ) -> Reading:
     """The share of test points inside the convex hull of the batch's points, in a chosen space.
 
-    For asking whether a model interpolates: in the space of raw inputs hardly any new point lies inside, in
-    that of a late layer perhaps.
+    Shows whether a model interpolates: in the space of raw inputs hardly any new point is inside, in that of
+    a late layer perhaps.
 
     A test point t is inside if there are weights λ_i ≥ 0 with Σλ_i = 1 and Σλ_i x_i = t for the points x_i of
-    the batch, which a linear program decides, after points outside the box or the plane of the batch have
-    been set aside. The uncertainty is binomial; the exact interval at 95 % is `interval` in the details,
-    beside the number of points and the dimension of the plane that they span. With n points in more than
-    n − 2 dimensions nothing new lies inside.
+    the batch. A linear program decides this, after points outside the box or the plane of the batch are ruled
+    out. The uncertainty is binomial; the details hold the exact interval at 95 % as `interval`, the number of
+    points and the dimension of the plane that they span. With n points in more than n − 2 dimensions, no new
+    point is inside.
 
-    In eval mode.
+    The model is in eval mode.
 
     Args:
-        space: `inputs`; `features`, what the last layer is given; or the name of a module or operation, for
-            what it gives.
-        num_test: How many test points, drawn at random, are tried at the most; each is a linear program.
-        seed: Where that draw begins.
+        space: `inputs`; `features`, the input of the last layer; or the name of a module or operation, for
+            its output.
+        num_test: The maximum number of test points, drawn at random; each is a linear program.
+        seed: Seed of that draw.
 
     Reference: Balestriero, Pesenti and LeCun (2021), Learning in high dimension always amounts to
     extrapolation.
@@ -100,17 +100,17 @@ def in_hull(known: Matrix, new: Matrix) -> tuple[np.ndarray[Any, np.dtype[np.boo
     low, high = corners.min(0, initial=np.inf) - _TOLERANCE, corners.max(0, initial=-np.inf) + _TOLERANCE
     in_box = ((candidates >= low) & (candidates <= high)).all(1)
     found = on_plane & in_box
-    if rank:  # where all points are one point, its plane is the hull
+    if rank:  # if all points coincide, their plane is the hull
         found[found] = inside(corners, candidates[found])
     return found, rank
 
 
 def binomial_error(count: int, total: int) -> float:
-    """The standard error of a share; of (count + 1)/(total + 2), so that none of few is no certainty.
+    """The standard error of a share; of (count + 1)/(total + 2), so that none of a few is not certainty.
 
     Args:
-        count: How many of them.
-        total: Of how many.
+        count: The number of successes.
+        total: The number of trials.
     """
     share = (count + 1) / (total + 2)
     return float((share * (1 - share) / total) ** 0.5)
@@ -120,9 +120,9 @@ def binomial_interval(count: int, total: int, level: float = 0.95) -> list[float
     """The exact interval of Clopper and Pearson for a share.
 
     Args:
-        count: How many of them.
-        total: Of how many.
-        level: How often it holds the truth, at the least.
+        count: The number of successes.
+        total: The number of trials.
+        level: The minimum probability that it contains the true share.
     """
     from scipy import special
 

@@ -1,4 +1,4 @@
-"""The law of the labels that a model's outputs stand for, p(y|x): drawing from it, and the slope of log p.
+"""The distribution of labels that a model's outputs define, p(y|x): draws from it, and the slope of log p.
 
 Shapes: B examples, P positions, C classes, K = P·C outputs of an example.
 """
@@ -19,13 +19,13 @@ from apoint.probes.subject import Likelihood, Subject, predictions_of
 
 @dataclass(frozen=True)
 class Law:
-    """What the outputs say of the label.
+    """The distribution of the label that the outputs define.
 
     The objectives `sampled`, `observed` and `part` are [B]: numbers whose gradients are those of log p. They
-    find what they need in the targets of the batch.
+    take what they need from the targets of the batch.
 
     Attributes:
-        kind: Of which kind p is: categorical, bernoulli, or gaussian with variance 1.
+        kind: The kind of p: categorical, bernoulli, or gaussian with variance 1.
         axis: The axis of the classes, counted from the end.
         num_outputs: The number K of outputs of an example.
     """
@@ -39,7 +39,7 @@ class Law:
         return self._objective(raw, batch, self.drawn_slope)
 
     def observed(self, raw: Any, batch: Batch) -> Tensor:
-        """log p of the label that the targets hold."""
+        """log p of the label in the targets."""
         return self._objective(raw, batch, self._slope)
 
     def part(self, raw: Any, batch: Batch) -> Tensor:
@@ -53,7 +53,7 @@ class Law:
     def arranged(self, raw: Any, size: int) -> Tensor:
         """The outputs as [B, P, C], or [B, K, 1] where there are no classes.
 
-        For a single example every entry is its own, in whatever order the axes are.
+        For a single example every entry is its own, in any order of the axes.
         """
         outputs = predictions_of(raw)
         assert outputs is not None, "there are predictions, or there is no law"
@@ -74,7 +74,7 @@ class Law:
         return self._slope(f_BPC, (f_BPC + noise_BPC).argmax(-1))
 
     def _slope(self, f_BPC: Tensor, label: Tensor) -> Tensor:
-        """∂ log p(y) / ∂f for a label; classes below 0 are holes, which take no part."""
+        """∂ log p(y) / ∂f for a label; classes below 0 are ignored."""
         if self.kind == "gaussian":
             return label.reshape(f_BPC.shape) - f_BPC
         if self.kind == "bernoulli":
@@ -97,13 +97,13 @@ class Law:
         return root_BP1 * (chosen_BPC - p_BPC)
 
     def noise(self, like: Tensor, size: int, draws: int, seed: int) -> list[Tensor]:
-        """What draws labels, [B, K] for each draw; the same on every device.
+        """The noise that draws labels, [B, K] for each draw; the same on every device.
 
         Args:
-            like: A tensor of the type and on the device of the outputs.
+            like: A tensor with the dtype and device of the outputs.
             size: The number B of examples.
-            draws: How many are made.
-            seed: Where they begin.
+            draws: The number of draws.
+            seed: Seed of the draws.
         """
         generator = torch.Generator().manual_seed(seed)
         dtype = like.dtype if like.dtype == torch.float64 else torch.float32
@@ -124,11 +124,11 @@ class Law:
 
 
 def law_of(subject: Subject, look: Look) -> Law | str:
-    """The law of the labels, or why there is none.
+    """The distribution of the labels, or why there is none.
 
     Args:
-        subject: The model and its loss, which says of which kind the outputs are.
-        look: What the outputs for a few examples are like.
+        subject: The model and its loss, which determines the kind of the outputs.
+        look: What the outputs for a few examples look like.
     """
     if look.few is None:
         return "the model gives out its loss alone, and no predictions"
@@ -145,7 +145,7 @@ def law_of(subject: Subject, look: Look) -> Law | str:
 
 
 def are_labels(subject: Subject, law: Law, look: Look) -> bool:
-    """Whether the targets are labels of this law, one for each position or output."""
+    """Whether the targets are labels of this distribution, one for each position or output."""
     targets, few = subject.batch.targets, look.few
     if not isinstance(targets, Tensor) or few is None or len(few) != look.size:
         return False

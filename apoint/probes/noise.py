@@ -1,7 +1,7 @@
-"""The noise of mini-batch gradients: the variance of a single example's gradient, against the signal.
+"""The noise of mini-batch gradients: the variance of a single example's gradient, relative to the signal.
 
-From gradients g_1 … g_n of n parts of a batch, of b examples each, or of single examples (b = 1). All that is
-needed of them are the squares |g_k|² and the products g_k·ḡ with their mean ḡ.
+Computed from gradients g_1 … g_n of n parts of a batch, of b examples each, or of single examples (b = 1).
+Only the squares |g_k|² and the products g_k·ḡ with their mean ḡ are needed.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ def gradient_noise(
 
         σ² = b/(n-1) Σ_k |g_k - ḡ|²,     |G|² = |ḡ|² - σ²/(n·b)
 
-    without bias; the noise scale is their quotient, for the whole model and each layer. Batches much smaller
-    than it walk mostly at random, larger ones gain little more: it is also called the critical batch size. It
-    is small early in training, and grows as the loss falls. Where |G|² comes out at 0 or less, G cannot be
-    told from 0 with so few examples, and the quotient is infinite; `scale_at_least` in the details takes the
-    |G|² that is 1.64 standard errors larger.
+    without bias; the noise scale is their quotient, for the whole model and each layer. With much smaller
+    batches, training is mostly a random walk; larger ones gain little more: it is also called the critical
+    batch size. It is small early in training, and grows as the loss falls. If |G|² is estimated as 0 or less,
+    G cannot be distinguished from 0 with this many examples, and the quotient is infinite; `scale_at_least`
+    in the details takes the |G|² that is 1.64 standard errors larger.
 
-    The details hold σ², |G|² and the signal-to-noise ratio |G|²/(σ²/(n·b)) of the batch given. Modes stay as
-    they are; what random layers draw is part of the noise. Standard errors are by the jackknife over the n.
+    The details hold σ², |G|² and the signal-to-noise ratio |G|²/(σ²/(n·b)) of the given batch. Modes stay
+    unchanged; what random layers draw is part of the noise. Standard errors are from the jackknife over the n
+    gradients.
 
     Args:
-        num_batches: Into how many parts of at least two examples the batch is split; 0 looks at single
-            examples, or at 8 parts where examples depend on each other (batch norm in train mode) or the loss
-            is not the mean of theirs.
-        seed: Where random layers and the split begin.
+        num_batches: The number of parts of at least two examples to split the batch into; 0 uses single
+            examples, or 8 parts where examples depend on each other (batch norm in train mode) or the loss is
+            not the mean of theirs.
+        seed: Seed of the random layers and the split.
 
     Reference: McCandlish, Kaplan, Amodei et al. (2018), An empirical model of large-batch training, arXiv
     1812.06162, section 2.2 and appendix A.1; B_simple there.
@@ -89,7 +90,7 @@ def gradient_noise(
 
 
 def _reason_for_parts(subject: Subject, seen: Look, seed: int) -> str:
-    """Why single examples will not do; empty if they will."""
+    """Why single examples cannot be used; empty if they can."""
     if seen.depends:
         return seen.reason
     return (
@@ -145,7 +146,7 @@ def _of_examples(subject: Subject, seen: Look, seed: int) -> tuple[Moments, dict
 
 @dataclass(frozen=True)
 class Noise:
-    """σ², |G|² and their quotient, with standard errors, which two gradients do not have."""
+    """σ², |G|² and their quotient, with standard errors unless there are only two gradients."""
 
     variance: float
     signal: float
@@ -175,7 +176,7 @@ class Noise:
 def variance_and_signal(
     sum_of_squares: Tensor, square_of_mean: Tensor, count: int, size: int
 ) -> tuple[Tensor, Tensor]:
-    """σ² of one example and |G|², both without bias.
+    """σ² of one example and |G|², both unbiased.
 
     Args:
         sum_of_squares: Σ_k |g_k|².
@@ -188,7 +189,7 @@ def variance_and_signal(
 
 
 def without_each(squares: Tensor, dots: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The same without each of the gradients in turn, [n]; from |mean of the others|²."""
+    """The same with each of the gradients left out in turn, [n]; from |mean of the others|²."""
     count = len(squares)
     others = (count**2 * dots.mean() - 2 * count * dots + squares) / (count - 1) ** 2
     return variance_and_signal(squares.sum() - squares, others, count - 1, size)
@@ -201,7 +202,7 @@ def _quotient(variance: Tensor, signal: Tensor) -> Tensor:
 
 
 def jackknife(without: Tensor) -> float:
-    """The standard error of a statistic from its values without each of the n observations."""
+    """The standard error of a statistic from its n leave-one-out values."""
     if bool(without.isinf().any()):
         return math.inf
     count = len(without)

@@ -1,6 +1,6 @@
-"""Probes along a training run, in the engine's loop or in anybody's own.
+"""Probes during a training run, in the engine's loop or in your own.
 
-In a loop of one's own:
+In your own loop:
 
     watch = apoint.probes.watch(model, loss, optimizer, {"signal": "every 100 steps"})
     for x, y in loader:
@@ -8,7 +8,7 @@ In a loop of one's own:
         watch((x, y))
     print(watch.readings["signal"][-1])
 
-Training with and without it is the same bit for bit.
+Training is bit for bit the same with and without it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from apoint.registry import registry
 from apoint.units import Duration, Horizon
 
 DEFAULT_PROBES: dict[str, str] = {"signal": "100 steps", "gradients": "100 steps"}
-"""What is measured if nothing else is asked for: cheap, and enough for most of what goes wrong."""
+"""The default probes: cheap, and enough for most of what goes wrong."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A reading with when it was taken."""
+    """A reading with the step at which it was taken."""
 
     step: int
     reading: Reading
@@ -54,19 +54,19 @@ class _Part:
 
 
 class Observer:
-    """Looks on while a model trains.
+    """Measure a model while it trains.
 
     Args:
         model: The model.
         loss: Its loss; see `Subject`.
         optimizer: Its optimizer, for probes that ask for it.
-        probes: What to measure how often, such as `{"signal": "every 100 steps"}`; or with settings, as
+        probes: What to measure and how often, such as `{"signal": "every 100 steps"}`; or with settings, as
             `{"fisher": {"every": "1 epoch", "num_draws": 2}}`.
         budget: The share of the training time that all probes together may take.
-        test: A batch that is not trained on, for probes that ask for it.
-        horizon: How long training is, for lengths in epochs or shares.
+        test: A held-out batch, for probes that ask for it.
+        horizon: The length of training, for intervals in epochs or shares.
         seed: Where the random draws of probes begin.
-        record: Called with each reading that is taken.
+        record: Called with each new reading.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Observer:
     # -- called by the loop ------------------------------------------------------------------------------
 
     def begin(self, batch: Any) -> None:
-        """Before the first step: remember the start, and take what is wanted there."""
+        """Call it before the first step: remember the initial weights and take the readings due there."""
         if self._begun:
             return
         self._begun = True
@@ -118,12 +118,12 @@ class Observer:
         self._take(batch)
 
     def __call__(self, batch: Any) -> None:
-        """After a step: `batch` is what it was made with, or a function that gives it if it is needed."""
-        if not self._begun:  # the first step is over; what can be remembered is remembered from here
+        """Call it after a step; `batch` is that step's batch, or a function that returns it if needed."""
+        if not self._begun:  # the first step is over; what is remembered starts from here
             self.begin(batch)
         self.step += 1
         if all(self.step % stride for stride in self._strides):
-            return  # nothing is wanted, which is so at most steps, and should cost nothing
+            return  # nothing is due, as at most steps, and this should cost nothing
         self.timetable.trained_until(self.step)
         with self.timetable.charged():
             self._observe()
@@ -137,7 +137,7 @@ class Observer:
     def _take(self, batch: Any) -> None:
         for name in self.timetable.due(self.step):
             if not self.timetable.allows(name):
-                continue  # those before it were dearer than thought
+                continue  # the probes before it cost more than estimated
             with self.timetable.charged(name):
                 batch = batch() if callable(batch) else batch
                 taken = Taken(self.step, self._measured(name, batch))
@@ -156,7 +156,9 @@ class Observer:
             if "test" in part.supplied and self.test is None:
                 return undefined(name, "there is no batch that is not trained on")
             supplied = {key: everything[key] for key in part.supplied}
-            reading: Reading = registry("probe").build({"name": name, **part.settings}, **supplied)
+            entry = registry("probe")[name]
+            own = {"seed": self.seed} if "seed" in entry.setting_parameters else {}
+            reading: Reading = registry("probe").build({"name": name, **own, **part.settings}, **supplied)
         except ApointError as error:
             return undefined(name, str(error))
         return reading
@@ -169,11 +171,11 @@ class Observer:
         return self.timetable.share
 
     def sentences(self) -> list[str]:
-        """What a user should know of how often was measured."""
+        """What a user should know about how often the probes ran."""
         return list(self.timetable.thinned().values())
 
     def state(self) -> dict[str, Tensor]:
-        """All that a run needs to go on: the start, and the memory of the tracks."""
+        """All that a run needs to resume: the initial weights and the state of the tracks."""
         kept = {f"start/{name}": tensor for name, tensor in self._start.items()}
         for name, part in self._parts.items():
             if part.track is not None:
@@ -181,7 +183,7 @@ class Observer:
         return kept
 
     def load(self, step: int, state: Mapping[str, Tensor]) -> None:
-        """Go on from a step with what `state` gave there."""
+        """Resume at a step with what `state` returned there."""
         self.step, self._begun = step, True
         self.timetable.trained_until(step)
         own = {key.partition("/")[2]: value for key, value in state.items() if key.startswith("start/")}
@@ -205,17 +207,17 @@ def watch(
     steps_per_epoch: float | None = None,
     seed: int = 0,
 ) -> Observer:
-    """Measure a model while it trains in a loop of your own; call what this gives after each step.
+    """Measure a model while it trains in your own loop; call the returned observer after each step.
 
     Args:
         model: The model.
-        loss: `loss(outputs, targets)`; None for the model's own, or one that suits the targets.
+        loss: `loss(outputs, targets)`; None for the model's own loss, or a default that suits the targets.
         optimizer: The optimizer, for probes that ask for it.
-        probes: What to measure how often; `signal` and `gradients` every 100 steps by default.
-        budget: The share of the training time that probes may take; they thin themselves out to keep to it.
-        test: A batch that is not trained on, for probes that ask for it.
-        total_steps: How many steps you will make, if you know.
-        steps_per_epoch: How many steps an epoch has, for lengths such as `1 epoch`.
+        probes: What to measure and how often; `signal` and `gradients` every 100 steps by default.
+        budget: The share of the training time that probes may take; they run less often to stay within it.
+        test: A held-out batch, for probes that ask for it.
+        total_steps: The number of training steps, if known.
+        steps_per_epoch: The number of steps per epoch, for intervals such as `1 epoch`.
         seed: Where the random draws of probes begin.
     """
     horizon = None
@@ -225,7 +227,7 @@ def watch(
 
 
 def parsed(name: str, wish: Any) -> tuple[Duration, dict[str, Any]]:
-    """How often, and the settings, of `every 100 steps`, `1 epoch` or `{every: 1 epoch, setting: value}`."""
+    """The interval and settings of `every 100 steps`, `1 epoch` or `{every: 1 epoch, setting: value}`."""
     settings: dict[str, Any] = {}
     if isinstance(wish, Mapping):
         settings = {key: value for key, value in wish.items() if key != "every"}

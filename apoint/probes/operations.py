@@ -1,7 +1,7 @@
-"""What an operation of a pass is: what it is called, what kind it is by its function, how it slopes.
+"""The operations of a pass: their names, their kinds by function, and their slopes.
 
-Kinds go by the function that was called, never by the class of a module. A function that no list knows is
-tried out: is it curved, and does it treat every number on its own?
+The kind depends on the function that was called, never on the class of a module. A function that is in no
+list is tried out: whether it is nonlinear, and whether it acts elementwise.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ VIEWS = CASTS | _names(
     "index_copy index_put index_add scatter scatter_add select_scatter slice_scatter masked_scatter "
     "pack_padded_sequence pad_packed_sequence"
 )
-# Known, and neither views nor elementwise: not worth a trial.
+# Known to be neither views nor elementwise: not tried out.
 _MIXING = _names(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout softmax log_softmax softmin "
     "mean sum var std amax amin logsumexp cumsum scaled_dot_product_attention interpolate glu norm "
@@ -65,16 +65,16 @@ class Operation:
     """One operation of a pass.
 
     Attributes:
-        place: Its number in the order of execution, from 0.
-        module: The innermost module at work; `(model)` for the model itself.
+        place: Its index in the order of execution, from 0.
+        module: The innermost running module; `(model)` for the model itself.
         function: What was called, such as `relu`.
         kind: What it does.
         depth: The number of layers (operations with weights that mix units) up to here, itself included, on
-            the longest way from the inputs.
-        layer: The module of the last such layer on the way here; empty before the first.
+            the longest path from the inputs.
+        layer: The module of the last such layer on that path; empty before the first.
         unit_axis: The axis of its output that runs over units: channels of images, features of sequences.
         is_layer: Whether it is such a layer itself.
-        elementwise: Whether it applies a curved function to every number on its own.
+        elementwise: Whether it applies a nonlinear function elementwise.
         gate: Whether its output multiplies another signal, as the sigmoid in x·σ(x).
         name: Module and function, made unique by a number.
     """
@@ -94,7 +94,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it is about to be made: its function, its arguments and the one that carries the signal."""
+    """A call about to be made: its function, its arguments and the one that carries the signal."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -104,7 +104,7 @@ class Call:
 
     @property
     def input(self) -> Tensor:
-        """The signal that goes in."""
+        """The input signal."""
         found: Tensor = self.args[self.where] if isinstance(self.where, int) else self.kwargs[self.where]
         return found
 
@@ -115,16 +115,16 @@ class Call:
         return values + [value for key, value in self.kwargs.items() if key != self.where]
 
     def at(self, x: Tensor) -> Any:
-        """The same call with another signal."""
+        """Make the same call with another input signal."""
         if isinstance(self.where, int):
             return self.function(*self.args[: self.where], x, *self.args[self.where + 1 :], **self.kwargs)
         return self.function(*self.args, **{**self.kwargs, self.where: x})
 
     def slope(self, x: Tensor | None = None) -> Tensor:
-        """f′ at every number of the input, or of x, for an elementwise f."""
+        """f′ at every entry of the input, or of x, for an elementwise f."""
         with torch.enable_grad(), _same_draws():
             start = (self.input if x is None else x).detach().clone().requires_grad_()
-            out = self.at(start.clone())  # a copy, since f may write on what it is given
+            out = self.at(start.clone())  # a copy, since f may write to its input in place
             found: Tensor = torch.autograd.grad(out.sum(), start)[0]
         return found
 
@@ -140,10 +140,10 @@ def kind_of(name: str, call: Call | None, num_signals: int, num_tensors: int, sw
 
     Args:
         name: The function.
-        call: The call; None if the signal lies inside a list.
-        num_signals: How many real tensors among the arguments depend on the inputs.
-        num_tensors: How many tensors there are among the arguments.
-        switched: Whether one of the arguments says yes or no, as `x > 0`.
+        call: The call; None if the signal is inside a list.
+        num_signals: The number of floating-point tensors among the arguments that depend on the inputs.
+        num_tensors: The number of tensors among the arguments.
+        switched: Whether one of the arguments is a mask, such as `x > 0`.
     """
     if name in LINEAR or (name in PRODUCTS and num_signals < num_tensors):
         return "linear"
@@ -160,7 +160,7 @@ def kind_of(name: str, call: Call | None, num_signals: int, num_tensors: int, sw
 
 
 def _clamps(name: str, call: Call | None) -> bool:
-    """Whether `max` and its like hold a signal against a constant, and do not look for a largest entry."""
+    """Whether `max` and the like compare a signal with a constant, rather than find the largest entry."""
     if call is None or name not in ("max", "min"):
         return call is not None
     return any(isinstance(value, Tensor) for value in call.others)
@@ -174,7 +174,7 @@ def is_bounded(operation: Operation, call: Call) -> bool:
 
 
 def _levels_off(call: Call) -> bool:
-    """By trial: far out on both sides the function does not move any more."""
+    """Whether, in a trial, the function no longer changes far out on both sides."""
     try:
         values = call.at(call.input.new_tensor([-1e4, -2e4, 1e4, 2e4]))
         return bool(torch.allclose(values[0], values[1]) and torch.allclose(values[2], values[3]))
@@ -183,7 +183,7 @@ def _levels_off(call: Call) -> bool:
 
 
 def acts_elementwise(call: Call) -> bool:
-    """By trial: the function commutes with a shuffle of all the numbers, and is not a straight line."""
+    """Whether, in a trial, the function commutes with a shuffle of all entries and is not a straight line."""
     generator = torch.Generator().manual_seed(0)
     shape = call.input[:2].shape
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64).to(call.input)
@@ -203,7 +203,7 @@ def acts_elementwise(call: Call) -> bool:
 
 
 def name_operations(operations: list[Operation], leaves: set[str]) -> None:
-    """Give each operation its name; a module without parts that does one thing gives its own to it."""
+    """Name each operation; in a module without submodules, a single function gets the module's name."""
     functions: dict[str, set[str]] = {}
     for operation in operations:
         functions.setdefault(operation.module, set()).add(operation.function)
@@ -217,7 +217,7 @@ def name_operations(operations: list[Operation], leaves: set[str]) -> None:
 
 @contextmanager
 def _same_draws() -> Iterator[None]:
-    """Leave PyTorch's own generator as it was, so that dropout later on draws what it would have drawn."""
+    """Restore PyTorch's own generator on exit, so that later dropout draws what it would have drawn."""
     before = torch.get_rng_state()
     try:
         yield

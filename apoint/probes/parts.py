@@ -1,4 +1,4 @@
-"""Gradients of the parts of a batch, as mini-batches would have them, and their products with each other."""
+"""Gradients of the parts of a batch, as mini-batches would give them, and their inner products."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def parts_of(batch: Batch, number: int, seed: int) -> list[Batch]:
 
     Args:
         batch: The batch.
-        number: How many parts; 0 for single examples. There are fewer if they had less than two examples.
-        seed: Where the random order begins.
+        number: The number of parts; 0 for single examples. There are fewer if parts would have less than two
+            examples.
+        seed: Seed of the random order.
     """
     number = max(2, min(number, batch.size // 2)) if number else batch.size
     size = batch.size // number
@@ -51,14 +52,14 @@ def parts_of(batch: Batch, number: int, seed: int) -> list[Batch]:
 def products_of(
     subject: Subject, parts: list[Batch], reference: Mapping[str, Tensor | None] | None = None
 ) -> dict[str, Tensor]:
-    """Products of the gradients of parts with each other, [n, n], by layer, in double precision.
+    """Inner products of the gradients of the parts, [n, n], by layer, in double precision.
 
-    To be called inside `preserve_state`. Holds n gradients of the model at once.
+    Call it inside `preserve_state`. It holds n gradients of the model at once.
 
     Args:
         subject: The model and its loss.
         parts: The n parts.
-        reference: Another gradient, which then comes first, so that the products are [1 + n, 1 + n].
+        reference: Another gradient, placed first, so that the products are [1 + n, 1 + n].
     """
     found = [] if reference is None else [_flat_layers(subject, reference)]
     found += [_flat_layers(subject, gradients_of(subject, subject.loss_of, part)) for part in parts]
@@ -70,7 +71,7 @@ def products_of(
 
 
 def _flat_layers(subject: Subject, gradients: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """The gradient of each layer as one vector; 0 where none arrives."""
+    """The gradient of each layer as one vector; 0 where no gradient arrives."""
 
     def flat(name: str) -> Tensor:
         gradient = gradients[name]
@@ -82,6 +83,6 @@ def _flat_layers(subject: Subject, gradients: Mapping[str, Tensor | None]) -> di
 
 
 def left_out_note(used: int, subject: Subject) -> tuple[str, ...]:
-    """A note on examples that no part holds."""
+    """A note on examples that are in no part."""
     left = subject.batch.size - used
     return (f"{left} of {subject.batch.size} examples are left out, for parts of equal size",) if left else ()

@@ -1,4 +1,4 @@
-"""How far training has gone from its start: distance, length of the way, and change of the tangent kernel."""
+"""How far training has moved from its start: distance, path length, and change of the tangent kernel."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _NO_START = "the start holds none of the trainable parameters"
 
 @register("probe", "distance", course="C4 K8", passes=0.2)
 def distance(model: nn.Module, start: Weights) -> Reading:
-    """How far the weights are from where training began, whole and by layer.
+    """How far the weights are from where training began, in total and by layer.
 
-    In lazy training the weights hardly move relative to their length; with dropout they travel further.
+    In lazy training the weights hardly move relative to their norm; with dropout they move further.
 
         ‖w − w₀‖,  relative ‖w − w₀‖/‖w₀‖
 
-    with w the trainable weights and w₀ those of `start`. `details` holds the relative movement of the whole
-    and of each layer; a layer that began at 0 has an infinite one as soon as it moves. A relative movement of
-    a percent or less is lazy; above 1 little is left of the start.
+    with w the trainable weights and w₀ those of `start`. `details` holds the relative movement in total and
+    by layer; for a layer that began at 0 it is infinite as soon as the layer moves. A relative movement of a
+    percent or less is lazy; above 1 little is left of the start.
 
     Reference:
         Liu et al., 2023, Dropout reduces underfitting; Chizat, Oyallon and Bach, 2019, On lazy training in
@@ -68,7 +68,7 @@ def distance(model: nn.Module, start: Weights) -> Reading:
 
 
 def _shared(parameters: Weights, start: Weights) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The start of the parameters that have one, on their device; and a note about the others."""
+    """The starting values of the parameters that have them, on their device, and a note about the others."""
     shared = {}
     for name, parameter in parameters.items():
         if name not in start:
@@ -110,13 +110,13 @@ def _ratio(part: float, whole: float) -> float:
 
 @register("track", "path", course="C4 K8")
 class Path:
-    """The length of the way that the weights went, the distance it led to, and how straight it was.
+    """The length of the path of the weights, the distance it covered, and how straight it was.
 
         length = Σ_t ‖w_t − w_{t−1}‖,  distance = ‖w_T − w_0‖,  straightness = distance/length
 
     over the steps t that were observed. Straightness is 1 on a line, about 1/√T for a random walk of T steps.
-    The value is the length. Steps that were not observed are crossed in a straight line, so that the length
-    is then a lower bound, which is said.
+    The value is the length. Steps that were not observed are bridged by a straight line, so the length is
+    then a lower bound, which a note reports.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Path:
         self._whole, self._num_observed, self._step = 0.0, 0, 0
 
     def begin(self, model: nn.Module) -> None:
-        """Training starts from these weights."""
+        """Remember the weights that training starts from."""
         self._start, self._last = _weights(model), _weights(model)
         self._lengths = {}
         self._whole, self._num_observed, self._step = 0.0, 0, 0
@@ -186,7 +186,7 @@ class Path:
         return {**start, **last, **lengths, "whole": whole, "counts": counts}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Remember this instead."""
+        """Restore what `state` returned."""
         self._start, self._last = _under("start.", state), _under("last.", state)
         self._lengths = {layer: float(length) for layer, length in _under("length.", state).items()}
         self._whole = float(state["whole"])
@@ -194,7 +194,7 @@ class Path:
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters, frozen ones too, since they may be freed later."""
+    """All parameters, frozen ones too, since they may be unfrozen later."""
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
@@ -217,25 +217,25 @@ def kernel_change(
 ) -> Reading:
     """How much the tangent kernel has changed since training began: 0 in lazy training.
 
-    A network whose kernel stays as it was learns as a linear model in fixed features would.
+    A network whose kernel stays the same learns like a linear model on fixed features.
 
         K_ij = 1/C·Σ_c ⟨∂f_c(x_i)/∂w, ∂f_c(x_j)/∂w⟩,  value = ‖K − K₀‖/‖K₀‖
 
     with f_c the C outputs of the model, x_i the first `num_examples` of the `batch`, w the trainable weights,
     K₀ the kernel at those of `start`, and Frobenius norms. With more than `num_outputs` outputs the sum over
-    c is estimated from that many vectors of random signs over the outputs, the same at both places; the
+    c is estimated from that many vectors of random signs over the outputs, the same for both kernels; the
     standard error is a jackknife over them. `details` holds the cosine of the two kernels, which ignores a
-    common factor, the same after centring (CKA), and the ratio of their sizes. Under 0.1 is nearly lazy;
+    common factor, the same after centring (CKA), and the ratio of their sizes. Below 0.1 is nearly lazy; at
     about 1 the features are new.
 
-    The model stays in its mode: with batch norm in train mode f is the map of these examples together.
-    Buffers, such as running statistics, are those of now for both kernels.
+    The model stays in its current mode: with batch norm in train mode f is the joint map of these examples.
+    Buffers, such as running statistics, have their current values for both kernels.
 
     Args:
-        num_examples: How many examples the kernel is taken on.
-        num_outputs: How many outputs are gone through one by one, or random combinations of them if there
-            are more.
-        seed: Where random draws begin.
+        num_examples: The number of examples for the kernel.
+        num_outputs: The number of outputs to use one by one, or of random combinations if there are more
+            outputs.
+        seed: Seed of the random draws.
 
     Reference:
         Jacot, Gabriel and Hongler, 2018, Neural tangent kernel; Fort et al., 2020, Deep learning versus
@@ -277,8 +277,8 @@ def tangent_kernels(subject: Subject, batch: Any, point: Weights, mixes_MC: Tens
         subject: The model.
         batch: The examples.
         point: The weights.
-        mixes_MC: Combinations of the C outputs; the rows of the unit matrix for each by itself.
-        seed: Where random draws begin.
+        mixes_MC: Combinations of the C outputs; the rows of the identity matrix for each by itself.
+        seed: Seed of the random draws.
     """
     flat = Flat(dict(point))
     with preserve_state(subject.model, seed):

@@ -1,8 +1,8 @@
-"""Measuring on the side: whatever happens inside leaves no trace in the model or the random generators.
+"""Measure without side effects: the model and the random generators are the same afterwards.
 
-What is brought back, to the bit: running statistics and other buffers, gradients, plain attributes of
-modules, hooks, train and eval modes, which parameters want gradients, the state of every generator and, on
-request, the weights. What is not: the inside of lists and other objects that a module keeps and changes.
+Restored bit for bit: running statistics and other buffers, gradients, plain attributes of modules, hooks,
+train and eval modes, which parameters require gradients, the state of every generator and, on request, the
+weights. Not restored: the contents of lists and other objects that a module keeps and changes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ _KEPT_BY_NAME = ("_parameters", "_buffers", "_modules")
 def preserve_state(
     model: nn.Module, seed: int = 0, *, mode: bool | None = None, weights: bool = False
 ) -> Iterator[None]:
-    """Do something with a model, and leave it and the generators as they were.
+    """Work with a model, then restore it and the random generators.
 
-    Inside, gradients can be taken whether or not the caller had them switched off, the `.grad` of every
-    parameter is None, random draws begin at `seed`, so that the same measurement gives the same number, and
-    attention runs through elementary operations, which have second derivatives where the fused kernel on the
-    CPU has none.
+    Inside, gradients are enabled even if the caller disabled them; the `.grad` of every parameter is None;
+    random draws are seeded with `seed`, so that the same measurement gives the same number; and attention
+    runs through elementary operations, which have second derivatives where the fused kernel on CPU has none.
 
     Args:
         model: The model.
-        seed: Where random draws inside begin, such as those of dropout.
-        mode: True for train mode, False for eval mode; None leaves every module as it is.
-        weights: Whether what is done inside moves the weights, so that they must be kept as well.
+        seed: Seed of the random draws inside, such as those of dropout.
+        mode: True for train mode, False for eval mode; None leaves the mode of every module unchanged.
+        weights: Whether the code inside changes the weights, so that they must be restored too.
     """
     restore = [
         _tensors(model, weights), _attributes(model), _gradients(model), _generators(model), _fast_path()
@@ -56,10 +55,11 @@ def preserve_state(
 
 
 def _tensors(model: nn.Module, weights: bool) -> Callable[[], None]:
-    """Buffers, and weights if they may be moved.
+    """Save buffers, and weights if they may be changed.
 
-    Only what has changed is written back: a write would upset a graph that the caller has still to go back
-    through. PyTorch's count of writes does not tell, since batch norm does not count its own.
+    Only what has changed is written back: a write would invalidate a graph that the caller still has to
+    backpropagate through. PyTorch's version counter does not help, since batch norm does not count its own
+    writes.
     """
     kept = [*model.buffers(), *(model.parameters() if weights else ())]
     before = [(tensor, tensor.detach().clone()) for tensor in kept]
@@ -78,7 +78,7 @@ def _tensors(model: nn.Module, weights: bool) -> Callable[[], None]:
 
 
 def _attributes(model: nn.Module) -> Callable[[], None]:
-    """What modules keep as plain attributes (the mode, counters, a last output), and who their parts are."""
+    """Save the plain attributes of modules (the mode, counters, a last output), and what their parts are."""
     before = []
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
@@ -139,7 +139,7 @@ def _generators(model: nn.Module) -> Callable[[], None]:
 
 
 def _fast_path() -> Callable[[], None]:
-    """PyTorch's encoder layers take a fused way in eval mode, where nothing inside them can be seen."""
+    """Turn off the fused path of PyTorch's encoder layers in eval mode, which hides what is inside them."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
 

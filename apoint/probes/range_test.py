@@ -1,4 +1,4 @@
-"""The learning-rate range test, repeated: how high the rate can go before the loss diverges, and how sure."""
+"""Repeated learning-rate range tests: how high the rate can go before the loss diverges, with uncertainty."""
 
 from __future__ import annotations
 
@@ -43,36 +43,36 @@ def learning_rate_range(
 ) -> Reading:
     """The highest learning rate before the loss diverges, from repeated range tests, or no number at all.
 
-    Copies of the weights are trained with the same optimizer, settings and memory, while the rate grows at
-    every step by the same factor; each repeat draws its own mini-batches from the batch. After each step the
-    loss f of the whole batch is taken. A repeat diverges at the first step after which f is not finite or
+    Copies of the weights are trained with the same optimizer, settings and state, while the rate grows by the
+    same factor at every step; each repeat draws its own mini-batches from the batch. After each step the loss
+    f of the whole batch is measured. A repeat diverges at the first step after which f is not finite or
 
         f_t > max(f₀, min_{s<t} f_s + `margin`·|f₀|)
 
     that is, when all that was learned is lost and `margin` more. Its highest rate is that of the step before.
-    The value is the middle one of the repeats, `interval` reaches from the lowest of them to the highest rate
-    at which one diverged; `band` holds the lowest, middle and highest loss at every rate. An unstable rate
-    takes a few steps to show, so the value lies somewhat above the true limit: train below it.
+    The value is the median over the repeats; `interval` extends from the lowest of them to the highest rate
+    at which a repeat diverged; `band` holds the lowest, middle and highest loss at every rate. An unstable
+    rate takes a few steps to show, so the value is somewhat above the true limit: train below it.
 
-    `suggested` goes from the rate at which every repeat had made a tenth of its gain to the lowest rate at
-    which one had its best loss; it is None, with the reason in the notes, where the loss never fell by the
-    share `gain` of f₀ in some repeat. The value itself is undefined where repeats do not diverge, diverge at
+    `suggested` extends from the rate at which every repeat had made a tenth of its gain to the lowest rate at
+    which a repeat had its best loss; it is None, with the reason in the notes, if in some repeat the loss
+    never fell by the share `gain` of f₀. The value itself is undefined if repeats do not diverge, diverge at
     the first rate, or disagree by more than the factor `agreement`: a wrong number would be worse.
 
-    With several parameter groups their rates keep their ratios, and the largest is reported. Without an
-    optimizer the rule is plain SGD. The model stays in the mode it is in. Model, optimizer and generators are
-    left as they were.
+    Several parameter groups keep the ratios of their rates, and the largest rate is reported. Without an
+    optimizer, plain SGD is used. The model stays in its current mode. Model, optimizer and generators are
+    left unchanged.
 
     Args:
         lowest: The first rate.
         highest: The last rate.
-        num_rates: How many rates, evenly spaced in their logarithm.
-        num_repeats: How many times the test is done, each with its own mini-batches.
-        share: The share of the batch that makes a mini-batch; at least two examples.
-        margin: How much above its best the loss counts as diverged, relative to where it began.
-        gain: By what share of its beginning the loss must fall for a range to be suggested.
-        agreement: By what factor the repeats may differ.
-        seed: Where random draws begin.
+        num_rates: The number of rates, evenly spaced on a log scale.
+        num_repeats: The number of tests, each with its own mini-batches.
+        share: The share of the batch in a mini-batch; at least two examples.
+        margin: How far above its best the loss counts as diverged, relative to its initial value.
+        gain: The share of its initial value by which the loss must fall for a range to be suggested.
+        agreement: The factor by which the repeats may differ.
+        seed: Seed of the random draws.
 
     Reference:
         Smith, 2017, Cyclical learning rates for training neural networks, section 3.3.
@@ -114,7 +114,7 @@ class Sweep:
 
     Attributes:
         losses: The loss before the first step, and after each.
-        diverged: At which rate, by its index, it diverged; None if it did not.
+        diverged: The index of the rate at which it diverged; None if it did not.
     """
 
     losses: list[float]
@@ -150,7 +150,7 @@ def _sweep(
 
 
 def has_diverged(losses: list[float], margin: float) -> bool:
-    """Whether the last loss is above where it began, and above the best by a margin; or not finite."""
+    """Whether the last loss is above the first, and above the best by a margin; or not finite."""
     begun, last = losses[0], losses[-1]
     return not math.isfinite(last) or last > max(begun, min(losses[:-1]) + margin * abs(begun))
 
@@ -177,7 +177,7 @@ def _step(subject: Subject, weights: dict[str, Tensor], optimizer: Optimizer, ba
 
     step: Any = optimizer.step
     needed = inspect.signature(step).parameters.get("closure")
-    if needed is not None and needed.default is needed.empty:  # such as L-BFGS, which asks several times
+    if needed is not None and needed.default is needed.empty:  # such as L-BFGS, which evaluates several times
         step(closure)
     else:
         closure()
@@ -188,13 +188,13 @@ def _step(subject: Subject, weights: dict[str, Tensor], optimizer: Optimizer, ba
 
 
 class _CannotCopyError(Exception):
-    """An optimizer that cannot be made anew."""
+    """The optimizer cannot be rebuilt."""
 
 
 def copied_optimizer(
     optimizer: Optimizer | None, parameters: Mapping[str, Tensor], copied: Mapping[str, Tensor]
 ) -> Optimizer:
-    """The same rule with the same settings and memory, for copies of the parameters; plain SGD for None."""
+    """The same optimizer, with its settings and state, for copies of the parameters; plain SGD for None."""
     if optimizer is None:
         return torch.optim.SGD(list(copied.values()), lr=1.0)
     copies = {id(parameter): copied[name] for name, parameter in parameters.items()}
@@ -212,7 +212,7 @@ def copied_optimizer(
 
 
 def _made_anew(optimizer: Optimizer, groups: list[dict[str, Any]]) -> Optimizer:
-    """An optimizer of the same class; what its constructor does not take goes into the groups afterwards."""
+    """An optimizer of the same class; settings its constructor does not take are set in the groups later."""
     kind = type(optimizer)
     known = {"params", *inspect.signature(kind).parameters}
     settings = {name: copy.deepcopy(value) for name, value in optimizer.defaults.items() if name in known}

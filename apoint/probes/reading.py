@@ -1,4 +1,4 @@
-"""What a probe gives back: a number, how sure it is, how it was obtained, how much it covers."""
+"""What a probe returns: a number, its uncertainty, how it was obtained, how much it covers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reading:
         uncertainty: The standard error of the value, where it is an estimate.
         per_layer: The number for each layer, by its name in the model.
         per_layer_uncertainty: Their standard errors, where they are estimates.
-        coverage: The share of the trainable parameters that the value speaks for; 1 where parameters play no
+        coverage: The share of the trainable parameters that the value covers; 1 where parameters play no
             part.
         details: Further numbers by name: a curve as a list, a table as a dictionary of lists.
         notes: Sentences that a reader of the number should know.
@@ -58,7 +58,7 @@ class Reading:
         return f"{self.probe}: {self.value:.4g}{spread}{unit} ({self.how}{covered})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values for JSON; numbers that are not finite become words."""
+        """The fields as plain values for JSON; numbers that are not finite become strings."""
         names = [name for name in self.__dataclass_fields__ if name not in ("details", "notes")]
         kept = {name: plain(getattr(self, name)) for name in names}
         return {**kept, "details": plain(self.details), "notes": list(self.notes)}
@@ -76,7 +76,7 @@ def undefined(probe: str, why: str, **fields: Any) -> Reading:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: numbers, texts, lists and dictionaries."""
+    """Convert a value to what JSON can hold: numbers, strings, lists and dictionaries."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Shattered gradients: how alike the gradients in the input are at neighbouring inputs."""
+"""Shattered gradients: how similar the input gradients are at neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ def shattering(
     num_lags: Count = 15,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """How alike the gradients in the input are at neighbouring points: 1 is smooth, 0 is white noise.
+    """How similar the input gradients are at neighbouring points: 1 is smooth, 0 is white noise.
 
-    For seeing whether a deep network's gradient can still be followed: with depth it may come to resemble
+    Shows whether the gradient of a deep network can still be followed: with depth it may come to resemble
     white noise, from which a gradient step learns nothing about the next point.
 
     Along the straight line x(t) between two examples, at `num_points` equally spaced points, g_t is the
     gradient in x of a random combination of the outputs, and ḡ its mean over the line. The autocorrelation
-    at lag k is r(k) = Σ_t ⟨g_t − ḡ, g_(t+k) − ḡ⟩ / Σ_t ‖g_t − ḡ‖²; for inputs of one number this is the
-    paper's. The value is r(1), averaged over `num_paths` pairs of examples, its uncertainty the standard
+    at lag k is r(k) = Σ_t ⟨g_t − ḡ, g_(t+k) − ḡ⟩ / Σ_t ‖g_t − ḡ‖²; for scalar inputs this is the paper's
+    definition. The value is r(1), averaged over `num_paths` pairs of examples, its uncertainty the standard
     error of that mean. A gradient that does not change along the line has r(k) = 1.
 
     The details hold the curve `autocorrelation` against `lag`, with errors; `half_length`, the lag at which
-    it falls to a half, as a share of the line; and the same curve of white noise, −(n−k)/(n(n−1)) for n
-    points, and of brown noise, which the gradient of a network with one hidden layer resembles.
+    it falls to a half, as a share of the line; and the same curve for white noise, −(n−k)/(n(n−1)) for n
+    points, and for brown noise, which the gradient of a network with one hidden layer resembles.
 
-    Examples are taken one by one in eval mode. Batch norm that is in train mode normalises with the
-    statistics of the batch.
+    Examples are evaluated independently of each other, in eval mode. Batch norm that is in train mode
+    normalises with the statistics of the batch.
 
     Args:
         num_points: Points on a line. The smallest lag is 1/(num_points − 1) of it.
         num_paths: Pairs of examples.
         num_lags: Lags of the curve in the details.
-        seed: Where the draws of pairs and outputs begin.
+        seed: Seed of the draws of pairs and outputs.
 
     Reference: Balduzzi et al. (2017), The shattered gradients problem: if resnets are the answer, then what
     is the question?, section 2.
@@ -64,7 +64,7 @@ def shattering(
         return undefined("shattering", why)
     with preserve_state(model, seed):
         settled = _settle_statistics(subject)
-        model.requires_grad_(False)  # only gradients in the inputs are wanted
+        model.requires_grad_(False)  # only input gradients are needed
         generator = torch.Generator().manual_seed(seed)
         try:
             found = [_path(subject, generator, num_points) for _ in range(num_paths)]
@@ -102,13 +102,13 @@ def _path(subject: Subject, generator: torch.Generator, num_points: int) -> _Pat
 
 
 def line(batch: Batch, first: int, second: int, num_points: int) -> Batch:
-    """Points on the line between two examples; what is not real is that of the first.
+    """Points on the line between two examples; tensors that are not floating-point are those of the first.
 
     Args:
         batch: The batch.
-        first: The example at the beginning.
+        first: The example at the start.
         second: The example at the end.
-        num_points: How many points, both ends included.
+        num_points: The number of points, including both ends.
     """
     size = batch.size
 
@@ -125,14 +125,14 @@ def line(batch: Batch, first: int, second: int, num_points: int) -> Batch:
 
 
 def _gradients(subject: Subject, points: Batch, generator: torch.Generator) -> Tensor:
-    """The gradient of a random output in the inputs, a row for each point."""
+    """The input gradient of a random combination of the outputs, one row per point."""
     inputs: list[Tensor] = []
 
     def lifted(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point() or tensor.dim() == 0 or len(tensor) != points.size:
             return tensor
         inputs.append(tensor.detach().requires_grad_())
-        return inputs[-1].clone()  # which the model may write on
+        return inputs[-1].clone()  # which the model may overwrite
 
     outputs = subject.outputs(points.map(lifted))
     if len(outputs) != points.size:
@@ -160,13 +160,13 @@ def autocorrelation(gradients: Tensor) -> Curve:
 
 
 def _is_flat(gradients: Tensor) -> bool:
-    """Whether what changes along the line is no more than rounding."""
+    """Whether the change along the line is no more than rounding."""
     change = float((gradients - gradients.mean(0)).square().sum())
     return change <= (100 * torch.finfo(torch.float32).eps) ** 2 * float(gradients.square().sum())
 
 
 def _settle_statistics(subject: Subject) -> bool:
-    """Go over to eval mode, with running statistics of this batch where batch norm was in train mode."""
+    """Switch to eval mode, with running statistics of this batch where batch norm was in train mode."""
     used = [m for m in subject.model.modules() if m.training and getattr(m, "running_mean", None) is not None]
     if used and subject.batch.size > 1:
         for module in used:
@@ -178,7 +178,7 @@ def _settle_statistics(subject: Subject) -> bool:
 
 
 def white_noise(num_points: int) -> Curve:
-    """E[r(k)] of n independent numbers of one law, exact: two of them, centred, correlate by −1/(n−1)."""
+    """E[r(k)] of n i.i.d. numbers, exact: two of them, centred, have correlation −1/(n−1)."""
     lags = np.arange(num_points)
     curve: Curve = -(num_points - lags) / (num_points * (num_points - 1))
     curve[0] = 1.0
@@ -186,7 +186,7 @@ def white_noise(num_points: int) -> Curve:
 
 
 def brown_noise(num_points: int) -> Curve:
-    """The same of a random walk, as a ratio of expectations: many coordinates average to it."""
+    """The same for a random walk, as a ratio of expectations, which many coordinates average to."""
     times = np.arange(1, num_points + 1, dtype=float)
     covariance = np.minimum.outer(times, times)
     centring = np.eye(num_points) - 1 / num_points
@@ -197,7 +197,7 @@ def brown_noise(num_points: int) -> Curve:
 
 
 def half_length(curve: Curve) -> float:
-    """The lag at which the curve first falls to a half, between points by a straight line; as a share."""
+    """The lag at which the curve first falls to a half, by linear interpolation; as a share."""
     below = np.flatnonzero(curve <= 0.5)
     if not len(below):
         return 1.0 if np.isfinite(curve).all() else math.nan

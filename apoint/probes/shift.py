@@ -1,4 +1,4 @@
-"""Internal covariate shift, by two definitions: of what a layer is given, and of the gradient it gets."""
+"""Internal covariate shift, by two definitions: of the inputs of a layer, and of its gradient."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def covariate_shift(
     max_layers: Count = 32,
     seed: WholeNumber = 0,
 ) -> Reading:
-    """How far the inputs of the layers have moved since training began, in their standard deviations.
+    """How far the inputs of the layers have moved since training began, in units of their standard deviation.
 
-    For seeing what batch norm was meant to cure, and the quantity by which it was later found not to.
+    Shows what batch norm was meant to cure, and the quantity by which it was later found not to cure it.
 
-    1. Of the inputs (Ioffe and Szegedy). The same batch goes through the weights `start` and the present
+    1. Of the inputs (Ioffe and Szegedy). The same batch is run with the weights `start` and with the current
        ones. With μ_u, σ_u the mean and standard deviation of unit u of a layer's input before, and μ′_u, σ′_u
        now, the shift is √(mean_u[(μ′_u − μ_u)² + (σ′_u − σ_u)²]) / s with s² = mean_u[(σ_u² + σ′_u²)/2]: the
-       Wasserstein distance of two normal laws for each unit, in typical standard deviations. The value is its
-       mean over layers and norms, without those that take the data itself.
-    2. Of the gradient (Santurkar et al.). G is a layer's gradient, G′ the one it has after all layers before
-       it, in the order of execution, made a gradient step of rate `lr` on the same batch: `gradient_change`
-       is ‖G − G′‖, `relative` this by ‖G‖, `cosine` that of the angle between them.
+       Wasserstein distance of two normal distributions for each unit, in typical standard deviations. The
+       value is its mean over layers and norms, except those that take the data itself.
+    2. Of the gradient (Santurkar et al.). G is a layer's gradient, G′ its gradient after all layers before
+       it, in the order of execution, took a gradient step of rate `lr` on the same batch: `gradient_change`
+       is ‖G − G′‖, `relative` this divided by ‖G‖, `cosine` the cosine of the angle between them.
 
-    Both are in the details, as the tables `inputs` and `gradients`. The model stays in the mode it is in;
+    Both are in the details, as the tables `inputs` and `gradients`. The model stays in its current mode;
     dropout draws the same masks each time. Running statistics in eval mode are the present ones throughout.
 
     Args:
-        lr: The rate of the step of the layers before, for the second definition.
-        max_layers: For how many layers, evenly chosen, the second definition is computed; each costs a
+        lr: The learning rate of the step of the preceding layers, for the second definition.
+        max_layers: The maximum number of layers, evenly chosen, for the second definition; each costs a
             gradient.
-        seed: Where the draws of dropout begin.
+        seed: Seed of the dropout draws.
 
     Reference: Ioffe and Szegedy (2015), Batch normalization, section 2; Santurkar et al. (2018), How does
     batch normalization help optimization?, definition 2.1.
@@ -88,7 +88,7 @@ def covariate_shift(
 
 
 def check_start(model: nn.Module, start: Mapping[str, Tensor]) -> None:
-    """Refuse weights of another model.
+    """Raise if the weights are those of another model.
 
     Args:
         model: The model.
@@ -114,7 +114,7 @@ Moments = tuple[list[Operation], list[tuple[Tensor, Tensor]]]
 
 
 class _Inputs(Watcher):
-    """Mean and standard deviation of each unit of what layers and norms are given."""
+    """Mean and standard deviation of each unit of the inputs of layers and norms."""
 
     def __init__(self) -> None:
         self.moments: dict[int, tuple[Tensor, Tensor]] = {}
@@ -159,7 +159,7 @@ def _input_table(before: Moments, now: Moments) -> dict[str, list[Any]]:
 def distribution_shift(
     mean_before: Tensor, deviation_before: Tensor, mean_now: Tensor, deviation_now: Tensor
 ) -> tuple[float, float, float]:
-    """The shift; its part that the means make; and ln of the ratio of typical standard deviations.
+    """The shift, its part due to the means, and ln of the ratio of typical standard deviations.
 
     Args:
         mean_before: The mean of each unit before.
@@ -185,7 +185,7 @@ def _by_module(subject: Subject, table: dict[str, list[Any]]) -> dict[str, float
 
 
 def _coverage(subject: Subject, table: dict[str, list[Any]]) -> float:
-    """The share of the parameters that the layers in the table hold, themselves or in their parts."""
+    """The share of the parameters that the layers in the table hold, themselves or in their submodules."""
     modules = {name or "(model)": module for name, module in subject.model.named_modules()}
     held = {
         id(parameter)
@@ -212,7 +212,7 @@ def _gradient_part(
 
 
 def _in_order(subject: Subject, seen: list[Operation]) -> dict[str, list[str]]:
-    """Layers in the order of execution; one that is not seen comes after the one registered before it."""
+    """Layers in the order of execution; one that was not seen follows the one registered before it."""
     first: dict[str, int] = {}
     for operation in seen:
         first.setdefault(operation.module, operation.place)
@@ -226,14 +226,14 @@ def _in_order(subject: Subject, seen: list[Operation]) -> dict[str, list[str]]:
 def gradient_shift(
     subject: Subject, layers: Mapping[str, list[str]], lr: float, max_layers: int, seed: int
 ) -> dict[str, list[Any]]:
-    """How the gradients of layers change when those before them make a step.
+    """How the gradients of layers change when the layers before them take a step.
 
     Args:
         subject: The model, the batch and the loss.
         layers: The names of the parameters of each layer, in the order of execution.
-        lr: The rate of that step.
-        max_layers: For how many layers, evenly chosen, at the most.
-        seed: Where the draws of dropout begin.
+        lr: The learning rate of that step.
+        max_layers: The maximum number of layers, evenly chosen.
+        seed: Seed of the dropout draws.
     """
     gradients = _gradients(subject, list(subject.parameters), {}, seed)
     stepped = {name: p.detach() - lr * gradients[name] for name, p in subject.parameters.items()}
@@ -263,10 +263,10 @@ def gradient_shift(
 def _gradients(
     subject: Subject, names: list[str], moved: Mapping[str, Tensor], seed: int
 ) -> dict[str, Tensor]:
-    """The gradient in some parameters, with other values for some of the others."""
+    """The gradient with respect to some parameters, with other values for some of the others."""
     with preserve_state(subject.model, seed):
         for name, parameter in subject.parameters.items():
-            parameter.requires_grad_(name in names)  # going back as far as is needed, and no further
+            parameter.requires_grad_(name in names)  # backpropagate only as far as needed
         loss = subject.loss(subject.batch.map(torch.clone), tensors=moved or None)
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]

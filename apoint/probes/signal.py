@@ -1,4 +1,4 @@
-"""The signal through depth: what every activation and layer gives, and what gradient comes back to it."""
+"""The signal through depth: the output of every activation and layer, and the gradient that arrives there."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ def signal(
 ) -> Reading:
     """How much the signal grows or shrinks with each layer, forward and backward.
 
-    For finding signals and gradients that vanish or explode, and activations that saturate, before training
-    and during it. Every operation is seen, those that are no modules as well.
+    Finds signals and gradients that vanish or explode, and activations that saturate, before and during
+    training. Every operation is seen, including those that are not modules.
 
     With q(l) = E[z²] the second moment of the output z of a layer at depth l, over units and examples, the
-    value is the slope of ln q(l) over l by least squares: 0 keeps the signal, ln 2 doubles its square with
-    each layer. The recursion q(l) = n·V[w]·E[f(z)²] gives it for random weights. A layer is an operation with
-    weights that mixes units; its depth is the number of layers on the longest way to it.
+    value is the slope of ln q(l) over l by least squares: 0 preserves the signal, ln 2 doubles its square
+    with each layer. The recursion q(l) = n·V[w]·E[f(z)²] gives it for random weights. A layer is an operation
+    with weights that mixes units; its depth is the number of layers on the longest path to it.
 
     The details hold `backward_slope`, the same for ‖g‖² of the gradient g that arrives at z (above 0,
-    gradients shrink on their way back; a norm, since it is what weights of variance c/n, with n inputs, keep
-    from one width to another), `spread_slope`, the same for the variance of z between examples (a
-    signal may keep its size and lose what it says of the input), and `operations`, a table with one row for
-    each operation in the order of execution:
+    gradients shrink on their way back; a norm, since weights of variance c/n, with n inputs, preserve it from
+    one width to another), `spread_slope`, the same for the variance of z between examples (a signal may keep
+    its size but lose its information about the input), and `operations`, a table with one row for each
+    operation in the order of execution:
 
-    - `mean`, `variance`, `second_moment` over all numbers; `spread`, the variance between examples, averaged
-      over units; `zeros`, the share of numbers that are 0;
-    - `saturation`, for activations between two bounds: the share of inputs x with |f′(x)| below 5 % of the
-      largest slope. Where f rests at 0 for all x < 0, as ReLU6, only x > 0 counts;
+    - `mean`, `variance`, `second_moment` over all entries; `spread`, the variance between examples, averaged
+      over units; `zeros`, the share of entries that are 0;
+    - `saturation`, for bounded activations: the share of inputs x with |f′(x)| below 5 % of the largest
+      slope. Where f stays at 0 for all x < 0, as in ReLU6, only x > 0 counts;
     - `gradient_mean`, `gradient_variance`, `gradient_second_moment`, `gradient_norm` of the gradient of the
-      loss in the operation's output; None where none arrives.
+      loss with respect to the operation's output; None where none arrives.
 
-    The model stays in the mode it is in; dropout is drawn once.
+    The model stays in its current mode; dropout is drawn once.
 
     Args:
-        saturation: Below which share of the largest slope an activation counts as saturated.
-        seed: Where the draws of dropout begin.
+        saturation: The share of the largest slope below which an activation counts as saturated.
+        seed: Seed of the dropout draws.
 
     Reference: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward neural
     networks; He et al. (2015), Delving deep into rectifiers.
@@ -123,7 +123,7 @@ class _Statistics(Watcher):
 
 
 def _wide(x: Tensor) -> Tensor:
-    """As float64, in which squares neither overflow nor cancel; PyTorch's own variance is far slower."""
+    """In float64, where squares neither overflow nor cancel; PyTorch's own variance is far slower."""
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64).reshape(len(x), -1)
 
 
@@ -145,11 +145,11 @@ def _gradient_moments(gradient: Tensor) -> Tensor:
 
 
 def share_saturated(call: Call, threshold: float) -> Tensor:
-    """The share of inputs at which a bounded activation is all but flat, against its largest slope anywhere.
+    """The share of inputs at which a bounded activation is nearly flat, relative to its largest slope.
 
     Args:
         call: The call of the activation.
-        threshold: Below which share of the largest slope it is flat.
+        threshold: The share of the largest slope below which it is flat.
     """
     slopes = call.slope().abs()
     try:
@@ -157,7 +157,7 @@ def share_saturated(call: Call, threshold: float) -> Tensor:
         on_grid = call.slope(grid).abs()
         largest = torch.maximum(on_grid.max(), slopes.max())
         rests = bool((on_grid[: len(grid) // 2] == 0).all())
-    except (RuntimeError, IndexError, ValueError, TypeError):  # a function that knows its units by number
+    except (RuntimeError, IndexError, ValueError, TypeError):  # a function tied to its number of units
         largest, rests = slopes.max(), False
     flat = slopes < threshold * largest
     if rests:
@@ -221,7 +221,7 @@ def slope_over_depth(
 
 
 def _per_layer(subject: Subject, operations: list[Operation], values: list[float]) -> dict[str, float]:
-    """The value at the last operation of each module that owns parameters, a layer before anything else."""
+    """The value at the last operation of each module that owns parameters; layers take precedence."""
     found: dict[str, Operation] = {}
     for operation in operations:
         previous = found.get(operation.module)
@@ -233,7 +233,7 @@ def _per_layer(subject: Subject, operations: list[Operation], values: list[float
 
 
 def _trouble(table: dict[str, list[Any]]) -> list[str]:
-    """Where numbers first stop being finite, and layers whose output is nothing but 0."""
+    """Where values first stop being finite, and layers whose output is all 0."""
     notes = []
     broken = [n for n, q in zip(table["name"], table["second_moment"], strict=True) if not math.isfinite(q)]
     if broken:

@@ -1,4 +1,4 @@
-"""Slices through the loss around the weights, along directions that are normalised filter by filter."""
+"""Slices of the loss around the weights, along directions that are normalised filter by filter."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def loss_slice(
     mode: Literal["eval", "train"] = "eval",
     seed: WholeNumber = 0,
 ) -> Reading:
-    """How much the loss rises beside the weights, on filter-normalised slices through it.
+    """How much the loss rises around the weights, on filter-normalised slices of the loss.
 
-    Random directions in which every filter is as long as the filter of the weights, so that networks whose
+    Every filter of a random direction has the norm of the same filter of the weights, so that networks whose
     weights differ in scale can be compared: a filter before a batch norm may be scaled, and the slices in
     train mode stay the same.
 
@@ -41,21 +41,22 @@ def loss_slice(
 
     with f the `loss` on the `batch`, θ_i the i-th filter of a convolution or the weights of the i-th unit of
     a matrix. Directions are 0 on biases and on the parameters of norms, as in the paper, so `coverage` is the
-    share of the others. A filter of zeros stays where it is. `details` holds `along`, the steps from −`reach`
-    to `reach`; `curves`, the loss of each direction there; the second derivative at the middle of each curve;
+    share of the others. A filter of zeros does not move. `details` holds `along`, the steps from −`reach` to
+    `reach`; `curves`, the loss along each direction there; the second derivative at the middle of each curve;
     the share of it that curves downwards; with `plane`, the loss over the first two directions. A small rise
-    is a wide place. Single slices are noisy: the standard error is that over directions.
+    means a flat region. Single slices are noisy: the standard error is that over directions.
 
-    By default the model is measured in eval mode, as in the paper: running statistics stay, dropout is off.
+    By default the model is measured in eval mode, as in the paper: running statistics are fixed, dropout is
+    off.
 
     Args:
-        reach: How far the slices go to both sides, in lengths of the weights.
-        num_steps: The steps to each side.
-        distance: Where the rise is the value.
-        num_directions: How many random directions are averaged.
-        plane: Whether the plane of the first two directions is measured as well.
+        reach: How far the slices extend to both sides, in norms of the weights.
+        num_steps: The number of steps to each side.
+        distance: The distance at which the rise is the value.
+        num_directions: The number of random directions to average.
+        plane: Whether to measure the plane of the first two directions too.
         mode: The mode of the model: eval, or train with the same draws at every point.
-        seed: Where random draws begin.
+        seed: Seed of the random draws.
 
     Reference:
         Li, Xu, Taylor, Studer and Goldstein, 2018, Visualizing the loss landscape of neural nets.
@@ -88,7 +89,7 @@ def loss_slice(
 
 
 def _along(reach: float, num_steps: int, distance: float) -> list[float]:
-    """Even steps to both sides, with those at the distance among them."""
+    """Even steps to both sides, including those at the distance."""
     even = [reach * i / num_steps for i in range(-num_steps, num_steps + 1)]
     apart = [a for a in even if abs(abs(a) - distance) > 1e-6 * reach]
     return sorted([*apart, -distance, distance])
@@ -118,7 +119,7 @@ def _reading(subject: Subject, names: list[str], rises: Tensor, details: dict[st
 
 
 def filter_normalised(subject: Subject, generator: torch.Generator) -> Direction:
-    """A random direction with each filter as long as that of the weights, and 0 on vectors and scalars."""
+    """A random direction whose filters have the norms of those of the weights; 0 on vectors and scalars."""
     axes = _filter_axes(subject.model)
     direction = {}
     for name, parameter in subject.parameters.items():
@@ -136,7 +137,7 @@ def filter_normalised(subject: Subject, generator: torch.Generator) -> Direction
 
 
 def _filter_axes(model: nn.Module) -> dict[str, int]:
-    """Which axis counts the filters, where it is not the first: transposed convolutions have inputs first."""
+    """The axis of the filters, where it is not the first: transposed convolutions have inputs first."""
     kinds = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
     found = {id(module.weight): 1 for module in model.modules() if isinstance(module, kinds)}
     return {name: found[id(p)] for name, p in model.named_parameters() if id(p) in found}

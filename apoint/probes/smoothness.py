@@ -1,4 +1,4 @@
-"""How smooth the user's own loss is: the constants β and L of the course, measured where training goes."""
+"""How smooth the user's own loss is: the constants β and L of the course, measured along training."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def smoothness(
 ) -> Reading:
     """The local smoothness β of the loss along its gradient, and its Lipschitz constant L there.
 
-    Gradient descent with a rate up to 1/β lowers a β-smooth loss at every step, up to 2/β it does not rise;
-    with a Lipschitz constant L and an allowed error ε the course takes ε/L².
+    Gradient descent with a rate up to 1/β lowers a β-smooth loss at every step; up to 2/β the loss does not
+    rise; with a Lipschitz constant L and an allowed error ε the course uses ε/L².
 
         β = max_k ‖∇f(x_k) − ∇f(x)‖/‖x_k − x‖,  L = max_k ‖∇f(x_k)‖,  x_k = x − t_k·∇f(x)/‖∇f(x)‖
 
     with f the `loss` on the `batch`, x the weights and t_k = `reach`·‖x‖/2^k for k = 0 … `num_steps` − 1.
     `details` holds β and the loss at each t_k, L, and the rates 1/β and 2/β. If β rises with the length, the
-    curvature changes within a step of that length, and no quadratic describes it. The mode of the model stays
-    as it is, with the same draws of dropout at every point.
+    curvature changes within a step of that length, and no quadratic describes it. The model stays in its
+    current mode, with the same dropout draws at every point.
 
     Args:
-        reach: The longest step, relative to the length of all weights.
-        num_steps: How many lengths, each half of the one before.
-        seed: Where random draws begin.
+        reach: The longest step, relative to the norm of all weights.
+        num_steps: The number of step lengths, each half the previous one.
+        seed: Seed of the random draws.
 
     Reference:
         Santurkar et al., 2018, How does batch normalization help optimization?, section 3.
@@ -86,26 +86,25 @@ def smoothness(
 
 
 def _largest(values: list[float]) -> float:
-    """The largest; not a number if one is not."""
+    """The largest value; nan if one of them is nan."""
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
 def _rates(beta: float) -> dict[str, float]:
-    """The rates that descend, and that do not rise, if the loss were β-smooth everywhere."""
+    """The rates up to which the loss falls, and does not rise, if it were β-smooth everywhere."""
     return {"rate_descending": 1 / beta if beta else math.inf, "rate_at_most": 2 / beta if beta else math.inf}
 
 
 @register("track", "smoothness-along-path", course="D5 D3 D4")
 class SmoothnessAlongPath:
-    """Smoothness β and Lipschitz constant L of the loss along the way that training goes.
+    """Smoothness β and Lipschitz constant L of the loss along the path of training.
 
-    At every read both ends of the stretch since the last one are looked at on the batch of that read:
+    Every read evaluates both ends of the stretch since the last read, on the batch of this read:
 
         β = max over reads of ‖∇f(x_now) − ∇f(x_before)‖/‖x_now − x_before‖,  L = max of ‖∇f(x)‖
 
-    Two gradients a read, nothing at the other steps. Running statistics are those of now at both ends, and
-    the draws of dropout are the same. What a stretch passed between two reads is not seen, so both are lower
-    bounds.
+    A read costs two gradients, the other steps nothing. Both ends use the current running statistics and the
+    same dropout draws. What a stretch passes between two reads is not seen, so both are lower bounds.
 
     Reference:
         Santurkar et al., 2018, How does batch normalization help optimization?, section 3.
@@ -117,15 +116,15 @@ class SmoothnessAlongPath:
         self._step = 0
 
     def begin(self, model: nn.Module) -> None:
-        """Training starts from these weights."""
+        """Remember the weights that training starts from."""
         self._before, self._rows, self._step = _trainable(model), [], 0
 
     def observe(self, model: nn.Module, step: int) -> None:
-        """A step was made; only its number is kept."""
+        """Remember only the number of the step."""
         self._step = step
 
     def read(self, model: nn.Module, batch: Any, loss: Any) -> Reading:
-        """The largest constants so far, those of the stretch since the last read included."""
+        """The largest constants so far, including those of the stretch since the last read."""
         name = "smoothness-along-path"
         if not self._before:
             return undefined(name, "no weights are known from before; begin comes first")
@@ -164,7 +163,7 @@ class SmoothnessAlongPath:
         return {**kept, "rows": rows, "step": torch.tensor(self._step)}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Remember this instead."""
+        """Restore what `state` returned."""
         prefix = "before."
         self._before = {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}
         self._rows = [(row[0], row[1], row[2]) for row in state["rows"].tolist()]
@@ -172,7 +171,7 @@ class SmoothnessAlongPath:
 
 
 def _stretch(subject: Subject, before: dict[str, Tensor]) -> tuple[float, float] | None:
-    """β between two places and the larger gradient norm of them; None if they are one place."""
+    """β between two points and the larger of their gradient norms; None if the points are the same."""
     flat = Flat(subject.parameters)
     if not flat.size:
         return None

@@ -1,7 +1,7 @@
-"""The subject of a measurement: a model with the loss that trains it and a batch, whatever their form.
+"""The subject of a measurement: a model with its training loss and a batch, in any form.
 
 Probes see every model through this: `outputs` is the tensor of predictions, `loss` the number that training
-lowers, `layers` the trainable parameters by the module that owns them.
+minimises, `layers` the trainable parameters by the module that owns them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Subject:
     Args:
         model: Any module.
         data: A batch; see `as_batch`.
-        loss: `loss(outputs, targets)` that gives one number, or one for each example; the name of a
-            registered loss; or None for the model's own, cross-entropy for whole-numbered targets, squared
-            error for real ones.
+        loss: `loss(outputs, targets)` that returns one number, or one per example; the name of a registered
+            loss; or None for the model's own loss, else cross-entropy for integer targets and squared error
+            for floating-point ones.
 
     Attributes:
         model: The model.
         batch: The batch.
-        parameters: The trainable parameters by name; one that is tied is there once.
+        parameters: The trainable parameters by name; a tied parameter appears once.
     """
 
     def __init__(self, model: nn.Module, data: Any, loss: Loss | str | None = None) -> None:
@@ -47,11 +47,11 @@ class Subject:
     # -- calling -----------------------------------------------------------------------------------------
 
     def raw_outputs(self, batch: Batch | None = None, tensors: Mapping[str, Tensor] | None = None) -> Any:
-        """What the model returns.
+        """The raw return value of the model.
 
         Args:
-            batch: Other examples than the subject's own.
-            tensors: Values to take in place of parameters and buffers, by name.
+            batch: Examples to use instead of the subject's own.
+            tensors: Values to use in place of parameters and buffers, by name.
         """
         batch = (batch or self.batch).map(_own)
         with explained(self.model, batch):
@@ -60,25 +60,25 @@ class Subject:
             return functional_call(self.model, dict(tensors), batch.args, dict(batch.kwargs))
 
     def outputs(self, batch: Batch | None = None, tensors: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The predictions: the tensor itself, or `logits` of an object, or the first real tensor there is."""
+        """The predictions: the tensor itself, an object's `logits`, or the first floating-point tensor."""
         predictions = predictions_of(self.raw_outputs(batch, tensors))
         if predictions is None:
             raise UsageError(f"{type(self.model).__name__} returns no predictions, only its own loss")
         return predictions
 
     def loss(self, batch: Batch | None = None, tensors: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The loss of a batch, one number with a graph."""
+        """The loss of a batch, a scalar with its graph."""
         batch = batch or self.batch
         return self.loss_of(self.raw_outputs(batch, tensors), batch)
 
     def loss_of(self, raw: Any, batch: Batch) -> Tensor:
-        """The loss of what the model returned for a batch."""
+        """The loss for what the model returned for a batch."""
         own = own_loss_of(raw)
         if self._loss is None and own is not None:
             return own.mean()
         outputs = predictions_of(raw)
         if outputs is None and self._loss is not None:
-            outputs = raw  # of a form that only the user's own loss knows
+            outputs = raw  # of a form that only the user's own loss understands
         if outputs is None or batch.targets is None:
             raise UsageError(
                 f"there is no loss: {type(self.model).__name__} returns none, and the batch has no targets; "
@@ -107,7 +107,7 @@ class Subject:
         return self._loss is None and self.batch.targets is None
 
     def likelihood(self, outputs: Tensor) -> Likelihood:
-        """What the outputs stand for: logits of classes, logits of single bits, or means with variance 1."""
+        """What the outputs represent: class logits, logits of single bits, or means with variance 1."""
         name = getattr(self._loss, "__name__", type(self._loss).__name__).lower()
         if "binary" in name or "bcewithlogits" in name.replace("_", ""):
             return "bernoulli"
@@ -119,7 +119,7 @@ class Subject:
         return "categorical"
 
     def class_axis(self, outputs: Tensor) -> int:
-        """Which axis of the outputs runs over classes: the last, or the second as in PyTorch's losses."""
+        """The axis of the outputs that runs over classes: the last, or the second as in PyTorch's losses."""
         return class_axis(outputs, self.batch.targets)
 
     @functools.cached_property
@@ -136,12 +136,12 @@ class Subject:
         return sum(parameter.numel() for parameter in self.parameters.values())
 
     def coverage(self, names: Mapping[str, Any] | list[str]) -> float:
-        """The share of the trainable parameters that these names hold."""
+        """The share of the trainable parameters under these names."""
         total = self.num_parameters
         return sum(self.parameters[name].numel() for name in names) / total if total else 0.0
 
     def by_layer(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Values of parameters, summed by layer."""
+        """Sum the values of parameters by layer."""
         return {
             layer: sum(values[name] for name in names if name in values)
             for layer, names in self.layers.items()
@@ -150,12 +150,12 @@ class Subject:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A tensor that a model may overwrite: an operation in place must not reach the caller's data."""
+    """A tensor that the model may overwrite: an in-place operation must not reach the caller's data."""
     return tensor if tensor.requires_grad or not tensor.is_floating_point() else tensor.clone()
 
 
 def default_loss(outputs: Tensor, targets: Any) -> Loss:
-    """Cross-entropy for whole-numbered targets, squared error for real ones of the same shape."""
+    """Cross-entropy for integer targets, squared error for floating-point targets of the same shape."""
     if not isinstance(targets, Tensor):
         raise UsageError(f"targets are {type(targets).__name__}, not a tensor; give a loss that takes them")
     if not targets.is_floating_point():
@@ -170,7 +170,7 @@ def default_loss(outputs: Tensor, targets: Any) -> Loss:
 
 
 def class_axis(outputs: Tensor, targets: Any) -> int:
-    """Which axis of the outputs runs over classes."""
+    """The axis of the outputs that runs over classes."""
     if outputs.dim() <= 2 or not isinstance(targets, Tensor):
         return outputs.dim() - 1
     if tuple(targets.shape) == (outputs.shape[0], *outputs.shape[2:]) != tuple(outputs.shape[:-1]):
@@ -223,7 +223,7 @@ def _registered(name: str) -> Loss:
 
 @contextmanager
 def explained(model: nn.Module, batch: Batch) -> Iterator[None]:
-    """Turn what goes wrong inside a model into one sentence that names the module."""
+    """Turn an error inside the model into one sentence that names the module."""
     try:
         yield
     except UsageError:
@@ -237,11 +237,11 @@ def explained(model: nn.Module, batch: Batch) -> Iterator[None]:
 
 
 class ModelFailedError(UsageError):
-    """A model that raised an error on a batch."""
+    """The model raised an error on a batch."""
 
 
 def failing_module(model: nn.Module, trace: types.TracebackType | None) -> str:
-    """` in layers.2 (Linear)`: the innermost of the model's modules that was at work; empty if none was."""
+    """` in layers.2 (Linear)`: the innermost module of the model that was running; empty if none was."""
     names = {id(module): name for name, module in model.named_modules()}
     found = ""
     while trace is not None:
@@ -253,7 +253,7 @@ def failing_module(model: nn.Module, trace: types.TracebackType | None) -> str:
 
 
 def _loss_of_all(loss: Loss, raw: Any, targets: Any) -> Tensor | None:
-    """The loss of everything that a model returned, as a variational one takes it; None if it does not."""
+    """The loss of everything the model returned, as a variational loss takes it; None if it does not."""
     try:
         return loss(raw, targets).mean()
     except Exception:

@@ -1,8 +1,8 @@
-"""When probes are due, and how often they may be while they keep to their share of the time.
+"""When probes are due, and how often they may run within their share of the training time.
 
-A probe is wanted every so many steps. It is made at such a step if all probes together stay within the budget
-with it, and left out else; so one that is dear thins itself out. What it costs is measured each time; before
-the first time, it is guessed from the number of passes through the model that it makes.
+A probe is due every given number of steps. It runs at such a step if all probes together stay within the
+budget with it, and is skipped otherwise; so an expensive probe runs less often. Its cost is measured each
+time; before the first time, it is estimated from the number of passes through the model that it makes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 BUDGET = 0.05
-EARLY_SHARE = 0.5  # of the budget of the whole training that may be spent before it is earned
-AIM = 0.6  # of the budget that is used: the steps after a probe are slower too, which no clock shows
-UNKNOWN_LENGTH = 1000  # steps that training is taken to have if nobody says
+EARLY_SHARE = 0.5  # share of the whole training's budget that may be spent before it is earned
+AIM = 0.6  # share of the budget to use: the steps after a probe are slower too, which no clock shows
+UNKNOWN_LENGTH = 1000  # assumed number of training steps if none is given
 
 
 @dataclass
@@ -23,11 +23,11 @@ class Entry:
     """One probe in a timetable.
 
     Attributes:
-        every: How many steps lie between two times that it is wanted.
-        passes: About how many training steps it costs, for as long as it was not measured.
-        seconds: What it cost when it was last made; None before.
-        wanted: How often it was wanted.
-        made: How often it was made.
+        every: The number of steps between two times at which it is due.
+        passes: Its approximate cost in training steps, used until it is measured.
+        seconds: Its cost when it last ran; None before.
+        wanted: How often it was due.
+        made: How often it ran.
     """
 
     every: int
@@ -38,13 +38,13 @@ class Entry:
 
 
 class Timetable:
-    """Decides which probes are made after which step.
+    """Decide which probes run after which step.
 
     Args:
         entries: The probes by name.
         budget: The share of the training time that they may take, all together.
-        total_steps: How many steps training will have, if that is known.
-        clock: Gives the time in seconds.
+        total_steps: The number of training steps, if known.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Timetable:
         self._first_step = 0
 
     def trained_until(self, step: int) -> None:
-        """Training has reached a step; the time since the last call was its own, but for what was charged."""
+        """Training has reached a step; the time since the last call, less what was charged, was training."""
         now = self.clock()
         if self._since is None:
             self._first_step = step
@@ -71,7 +71,7 @@ class Timetable:
         self._since = now
 
     def due(self, step: int) -> list[str]:
-        """The probes to make now, those that were made least often first."""
+        """The probes to run now, those that ran least often first."""
         names = [name for name, entry in self.entries.items() if step % entry.every == 0]
         for name in names:
             self.entries[name].wanted += 1
@@ -84,12 +84,12 @@ class Timetable:
         return chosen
 
     def allows(self, name: str) -> bool:
-        """Whether there is still time for a probe."""
+        """Whether the budget still allows a probe."""
         return self.spent + self._cost(self.entries[name]) <= self._allowance()
 
     @contextmanager
     def charged(self, name: str | None = None) -> Iterator[None]:
-        """What happens inside counts against the budget, and not as training."""
+        """Charge the time spent inside to the budget, not to training."""
         begin = self.clock()
         try:
             yield
@@ -113,7 +113,7 @@ class Timetable:
         return self.trained / self.steps if self.steps else None
 
     def thinned(self) -> dict[str, str]:
-        """A sentence for each probe that was left out at least once, by name."""
+        """A sentence for each probe that was skipped at least once, by name."""
         return {
             name: f"probe {name} was made {entry.made} times of {entry.wanted}: "
             f"{self._price(entry)}, and all probes together may take {self.budget:.0%} of the training time"
@@ -139,7 +139,7 @@ class Timetable:
 
     @property
     def _unit(self) -> float:
-        """The seconds of a step; before the first, guessed from probes that were made; before these, 1."""
+        """The seconds per step; before the first, estimated from probes that ran; before these, 1."""
         if self.step_seconds is not None:
             return self.step_seconds
         measured = [entry for entry in self.entries.values() if entry.seconds is not None]

@@ -1,4 +1,4 @@
-"""What a probe with a memory must offer: quantities that are a matter of the way, not of one place on it."""
+"""The interface of a probe with state: for quantities that depend on the path, not on one point of it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from apoint.probes.reading import Reading
 
 
 class Track(Protocol):
-    """A measurement along a run. It looks on; it changes neither model nor generators."""
+    """A measurement along a run. It only observes: it changes neither the model nor the generators."""
 
     def begin(self, model: nn.Module) -> None:
-        """Training starts from these weights."""
+        """Remember the weights that training starts from."""
 
     def observe(self, model: nn.Module, step: int) -> None:
-        """A step was made; `step` counts from 1. Called after each one, so it must be cheap."""
+        """Called after each step, so it must be cheap; `step` counts from 1."""
 
     def read(self, model: nn.Module, batch: Any, loss: Any) -> Reading:
-        """What is known so far."""
+        """The reading so far."""
 
     def state(self) -> dict[str, Tensor]:
-        """All that is remembered, so that a run can go on from it."""
+        """The whole state, so that a run can resume from it."""
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Remember this instead."""
+        """Restore what `state` returned."""

@@ -1,4 +1,4 @@
-"""Dead units: those through whose activation no gradient passes, whatever the example."""
+"""Dead units: units whose activation passes no gradient on any example."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ def dead_units(
 
     A unit is a feature or, for images, a channel; it is dead if |f′(x)| ≤ `flat` for its inputs x on every
     example and at every position, and nearly dead if on more than a share `near` of them. f′ is the
-    activation's own derivative, so that the same words hold for ReLU (x < 0), for a saturated tanh and for
-    GELU far below 0; a leaky ReLU has no dead units. An activation that multiplies another signal (a gate)
-    must be 0 as well, since an open gate lets gradients pass. The nearly dead include the dead.
+    activation's own derivative, so the same definition covers ReLU (x < 0), a saturated tanh and GELU far
+    below 0; a leaky ReLU has no dead units. An activation that multiplies another signal (a gate) must be 0
+    as well, since an open gate lets gradients pass. The nearly dead units include the dead ones.
 
-    Activations are seen whether or not they are modules. Exact for the batch; but a unit that is active on a
-    share p of the data looks dead on n independent examples with probability (1 − p)ⁿ, so that nothing below
-    1/n can be told from dead: `smallest_share` in the details is the share that n examples miss 5 times in
-    100. The table `activations` has for each its units, the dead, the nearly dead, and the share of numbers
-    that have a slope. `per_layer` counts dead units by the layer that feeds them. Healthy: none dead in a
-    batch of a few hundred; some in very wide layers do no harm.
+    Activations are seen whether or not they are modules. The value is exact for the batch; but a unit that is
+    active on a share p of the data looks dead on n independent examples with probability (1 − p)ⁿ, so a unit
+    with a share below 1/n cannot be distinguished from a dead one: `smallest_share` in the details is the
+    share that n examples miss 5 times in 100. The table `activations` holds for each activation its units,
+    the dead, the nearly dead, and the share of values that have a slope. `per_layer` is the share of dead units by the
+    layer that feeds them. In a healthy network none is dead in a batch of a few hundred; some in very wide
+    layers do no harm.
 
-    The model stays in the mode it is in. What lies inside an LSTM or GRU is not seen, which a note says.
+    The model stays in its current mode. Activations inside an LSTM or GRU are not seen, and a note says so.
 
     Args:
-        flat: The largest slope that counts as none.
-        near: On more than which share of the numbers a nearly dead unit has no slope.
-        seed: Where the draws of dropout begin.
+        flat: The largest slope that counts as zero.
+        near: A unit is nearly dead if it has no slope on more than this share of its values.
+        seed: Seed of the dropout draws.
 
     Reference: Glorot, Bordes and Bengio (2011), Deep sparse rectifier neural networks; Maas, Hannun and Ng
     (2013), Rectifier nonlinearities improve neural network acoustic models.
@@ -89,7 +90,7 @@ class _Count:
 
 
 class _Slopes(Watcher):
-    """For each activation, where it is flat; for each unit, the share of its numbers."""
+    """Where each activation is flat: for each unit, the share of its values."""
 
     def __init__(self, flat: float) -> None:
         self._threshold = flat
@@ -109,7 +110,7 @@ class _Slopes(Watcher):
         self.flat_and_zero[operation.place] = _share(mask & (output == 0), operation.unit_axis)
 
     def silent(self, operation: Operation) -> Tensor:
-        """For each unit the share of its numbers through which no gradient passes."""
+        """For each unit, the share of its values through which no gradient passes."""
         return (self.flat_and_zero if operation.gate else self.flat)[operation.place]
 
 

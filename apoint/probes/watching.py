@@ -1,10 +1,10 @@
-"""Seeing every operation of a forward and backward pass of any module, functional ones included.
+"""See every operation of a forward and backward pass of any module, functional calls included.
 
-A function mode sees each function that the model's Python code calls, `F.relu(x)`, `x.clamp(min=0)` and
-`x + y` as well as what `nn` modules call; hooks keep the stack of modules for names. Tensors carry a trace
-(do they depend on the inputs, how many layers lie behind them, which axis are their units), so that what
-happens to weights alone, such as weight normalisation, is not taken for signal. What runs inside one function
-(`lstm`, `multi_head_attention_forward`) is one operation. Views and index shuffles are not recorded.
+A function mode sees each function that the model's Python code calls: `F.relu(x)`, `x.clamp(min=0)` and
+`x + y` as well as the calls of `nn` modules. Hooks keep the stack of modules, for names. Each tensor carries
+a trace (whether it depends on the inputs, how many layers precede it, which axis holds its units), so that
+operations on weights alone, such as weight normalisation, are not mistaken for signal. Everything inside one
+function (`lstm`, `multi_head_attention_forward`) is one operation. Views and index shuffles are not recorded.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from apoint.probes.subject import Subject
 
 
 class Watcher:
-    """What is done with what is seen; gradients are off inside, and values must not be changed."""
+    """Callbacks for what is seen; gradients are off inside, and values must not be changed."""
 
     def before(self, operation: Operation, call: Call) -> None:
-        """An operation is about to run; its input is as it will be, even if it is overwritten."""
+        """Called before an operation runs; its input is still intact, even if it is overwritten later."""
 
     def after(self, operation: Operation, output: Tensor) -> None:
-        """An operation has run."""
+        """Called after an operation has run."""
 
     def gradient(self, operation: Operation, gradient: Tensor) -> None:
-        """The gradient of the loss in an operation's output has arrived."""
+        """Called when the gradient of the loss with respect to an operation's output arrives."""
 
 
 def watch(
     subject: Subject, watcher: Watcher, *, backward: bool = False, batch: Batch | None = None
 ) -> tuple[list[Operation], Tensor | None]:
-    """Run a pass of a model, show its operations to a watcher, and give them in order, with the loss.
+    """Run a pass of a model, show its operations to a watcher, and return them in order, with the loss.
 
-    Call it inside `preserve_state`: it runs the model once, and once more backward if asked. The loss is None
+    Call it inside `preserve_state`: it runs the model forward once, and backward if asked. The loss is None
     without a backward pass.
 
     Args:
         subject: The model, the batch and the loss.
-        watcher: What is done with what is seen.
-        backward: Whether gradients of the loss are sent back, too.
-        batch: Other examples than the subject's own.
+        watcher: The callbacks.
+        backward: Whether to run the backward pass of the loss too.
+        batch: Examples to use instead of the subject's own.
     """
-    batch = (batch or subject.batch).map(torch.clone)  # a model may write on what it is given
+    batch = (batch or subject.batch).map(torch.clone)  # a model may write to its inputs in place
     handles: list[Any] = []
     try:
         with watching(subject.model, batch.tensors, watcher, handles if backward else None) as operations:
@@ -86,13 +86,13 @@ def watch(
 def watching(
     model: nn.Module, inputs: Iterable[Tensor], watcher: Watcher, gradient_handles: list[Any] | None = None
 ) -> Iterator[list[Operation]]:
-    """While it lasts, every operation of the model is seen; the list has its names when it is over.
+    """See every operation of the model inside the context; the operations in the list get names on exit.
 
     Args:
-        model: The model; it must be called as it is, not through `functional_call`.
+        model: The model; it must be called directly, not through `functional_call`.
         inputs: The tensors that the signal comes from.
-        watcher: What is done with what is seen.
-        gradient_handles: Where the handles of the hooks on gradients are put; None for no such hooks.
+        watcher: The callbacks.
+        gradient_handles: List that receives the handles of the gradient hooks; None for no such hooks.
     """
     mode = _Watching(model, inputs, watcher, gradient_handles)
     handles = []
@@ -110,14 +110,14 @@ def watching(
 
 @dataclass(frozen=True)
 class _Trace:
-    """What is known of a tensor."""
+    """What is known about a tensor."""
 
     live: bool = True  # depends on the inputs
     depth: int = 0
     layer: str = ""
     unit_axis: int | None = None
-    switch: bool = False  # says yes or no, as `x > 0`
-    sources: tuple[Operation, ...] = ()  # the activations that it is, up to constants
+    switch: bool = False  # a mask, such as `x > 0`
+    sources: tuple[Operation, ...] = ()  # the activations it equals, up to constants
 
 
 _CONSTANT = _Trace(live=False)
@@ -135,7 +135,7 @@ class _Watching(TorchFunctionMode):
         self.modules = {id(module): name or "(model)" for name, module in model.named_modules()}
         self.leaves = {self.modules[id(m)] for m in model.modules() if not any(True for _ in m.children())}
         self._stack: list[str] = []
-        self._whole: list[Operation | None] = []  # for each module at work: the operation it is as a whole
+        self._whole: list[Operation | None] = []  # for each running module: the operation it is as a whole
         self._num_pauses = 0
         self._elementwise: dict[str, bool] = {}
         self._traces: Any = WeakTensorKeyDictionary()
@@ -179,20 +179,20 @@ class _Watching(TorchFunctionMode):
             return found
         if isinstance(tensor, nn.Parameter):
             return _CONSTANT
-        # From something unseen, such as a function of the user's with a backward pass of its own.
+        # From something unseen, such as a user's function with its own backward pass.
         last = self.operations[-1] if self.operations else None
         return _Trace(depth=last.depth, layer=last.layer) if last else _Trace()
 
     def _is_carrier(self, tensor: Tensor) -> bool:
-        """Whether a tensor is real, depends on the inputs and is no mere yes and no."""
+        """Whether a tensor is floating-point, depends on the inputs and is not a mask."""
         trace = self._trace(tensor)
         return trace.live and not trace.switch and tensor.is_floating_point()
 
     def _mark(self, output: Any, trace: _Trace) -> Any:
         for tensor in _tensors(output):
-            if trace.live or tensor not in self._traces:  # what comes back as it was stays what it is
+            if trace.live or tensor not in self._traces:  # what is returned unchanged keeps its trace
                 self._traces[tensor] = trace
-            base = tensor._base  # written into through a view
+            base = tensor._base  # written to through a view
             if trace.live and base is not None and not self._trace(base).live:
                 self._traces[base] = trace
         return output
@@ -200,7 +200,7 @@ class _Watching(TorchFunctionMode):
     def _call(
         self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
     ) -> Call | None:
-        """The call with its first argument that carries signal; None if that lies inside a list."""
+        """The call with its first argument that carries signal; None if that is inside a list."""
         named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
         for key, value in named:
             if isinstance(value, Tensor) and self._is_carrier(value):
@@ -241,7 +241,7 @@ class _Watching(TorchFunctionMode):
         trace = _Trace(True, operation.depth, operation.layer, operation.unit_axis, sources=sources)
         self._mark(output, trace)
         seen = next((tensor for tensor in _tensors(output) if _is_signal(tensor)), None)
-        if seen is None:  # a loss, or whole numbers
+        if seen is None:  # a loss, or integers
             return
         if not -seen.dim() <= operation.unit_axis < seen.dim():
             operation.unit_axis = -1
@@ -259,7 +259,7 @@ class _Watching(TorchFunctionMode):
     # -- modules -------------------------------------------------------------------------------------------
 
     def enter_module(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module of the user's own that acts on every number alone is one activation as a whole."""
+        """Treat a user's own module that acts elementwise as one activation."""
         self._stack.append(self.modules[id(module)])
         self._whole.append(None)
         if self._num_pauses:
@@ -275,10 +275,10 @@ class _Watching(TorchFunctionMode):
             with torch.no_grad():
                 self.watcher.before(operation, call)
         self._whole[-1] = operation
-        self._num_pauses += 1  # until it is left
+        self._num_pauses += 1  # until the module is left
 
     def leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
-        """What a module without parts gives back is seen in any case, whoever computed it."""
+        """See the output of a module without submodules in any case, however it was computed."""
         whole = self._whole.pop()
         self._num_pauses -= whole is not None
         if not self._num_pauses and self._stack[-1] in self.leaves:
@@ -311,7 +311,7 @@ def _carried(name: str, traces: list[_Trace]) -> _Trace:
 
 
 def _sources(operation: Operation, live: list[_Trace]) -> tuple[Operation, ...]:
-    """Which activations the output is, up to constants; and those that a product reveals as gates."""
+    """The activations that the output equals, up to constants; mark those that a product reveals as gates."""
     if operation.kind == "activation":
         return (operation,)
     if operation.function in MULTIPLICATIONS and len(live) > 1:
@@ -332,7 +332,7 @@ def _unit_axis(name: str, is_layer: bool, live: list[_Trace], call: Call | None)
 
 
 def _may_be_elementwise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """One real tensor in, no parts, no memory, and not one of PyTorch's own, whose functions are known."""
+    """One floating-point input, no submodules or buffers, not PyTorch's own, whose functions are known."""
     if len(args) != 1 or kwargs or not isinstance(args[0], Tensor) or not _is_signal(args[0]):
         return False
     simple = not any(True for _ in module.children()) and not any(True for _ in module.buffers())

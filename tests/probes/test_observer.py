@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import apoint
 from apoint.errors import UsageError
-from apoint.probes.observer import parsed
+from apoint.probes.observer import Observer, parsed
 from apoint.probes.subject import Subject
 from apoint.registry import registry
 from apoint.units import Duration
@@ -133,3 +133,22 @@ def test_tracks_go_on_from_what_they_knew() -> None:
         return float(sum(value for value in values if value is not None))
 
     assert run(4) == pytest.approx(run(None), rel=1e-12)
+
+
+def test_the_seed_decides_the_draws_of_probes_unless_a_probe_has_its_own() -> None:
+    """It used to be accepted and never read."""
+
+    def reading(seed: int, **settings: Any) -> float:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
+        wish = {"every": "1 step", "num_draws": 2, **settings}
+        observer = Observer(
+            model, nn.CrossEntropyLoss(), None, {"hessian-trace": wish}, seed=seed, budget=1.0
+        )
+        observer.begin((torch.randn(20, 4), torch.arange(20) % 3))
+        value = observer.readings["hessian-trace"][0].reading.value
+        assert value is not None
+        return value
+
+    assert reading(0) == reading(0) != reading(1)
+    assert reading(0, seed=5) == reading(1, seed=5)
