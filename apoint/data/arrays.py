@@ -1,4 +1,4 @@
-"""Tensors, arrays and PyTorch datasets from the user's hands: what they are is read off types and shapes.
+"""Tensors, arrays and PyTorch datasets from the user: their kind is inferred from types and shapes.
 
 | inputs | taken for |
 |---|---|
@@ -7,7 +7,7 @@
 | numbers [N] or [N, F] | vectors |
 | whole numbers [N, T] with whole-number targets of the same shape | tokens |
 
-Whole-number targets are classes, other numbers are what regression predicts.
+Whole-number targets are classes; other numbers are regression targets.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def from_tensors(
     limit: int | None = None,
     normalise: bool = True,
 ) -> Data:
-    """Data from a pair of tensors or numpy arrays; the module's docstring says what is taken for what.
+    """Data from a pair of tensors or numpy arrays; see the module docstring for how the kind is inferred.
 
     Args:
         inputs: One row per sample.
         targets: One row per sample.
-        test: Inputs and targets to test on; without it a part is split off.
+        test: Inputs and targets for testing; without it a part is split off.
         num_classes: The number of classes, or of tokens, if it is more than the data shows.
         class_names: The names of the classes.
-        seed: Decides which samples are held out and which a limit takes.
+        seed: Determines which samples are held out and which `limit` keeps.
         validation: The share of the training samples to hold out for validation.
         test_share: The share of all samples to hold out for testing, if `test` is not given.
-        limit: Learn from only so many training samples.
+        limit: The number of training samples to use.
         normalise: Whether `Data.normalise` subtracts the mean and divides by the standard deviation.
     """
     return assemble(
@@ -81,13 +81,13 @@ def from_dataset(
 ) -> Data:
     """Data from a PyTorch `Dataset` or `DataLoader` of (input, target) pairs, read once into memory.
 
-    The samples are those of one pass, transforms included: a random transform is frozen at what it gave. A
+    The samples are those of one pass, transforms included: a random transform is frozen at its result. A
     loader that only batches and shuffles is read in the order of its dataset, so that the fingerprint stays
-    the same. PyTorch's global generator is left as it was.
+    the same. PyTorch's global generator is left unchanged.
 
     Args:
-        dataset: What to learn from.
-        test: What to test on; without it a part is split off.
+        dataset: The training data.
+        test: The test data; without it a part is split off.
         options: As for `from_tensors`.
     """
     inputs, targets = materialise(dataset, "from_dataset")
@@ -96,10 +96,10 @@ def from_dataset(
 
 
 def as_data(data: Any, **options: Any) -> Data:
-    """What the Python API accepts as data: `Data`, a name or spec, a pair of tensors, a dataset or loader.
+    """Data from what the Python API accepts: `Data`, a name or spec, a pair of tensors, a dataset or loader.
 
     Args:
-        data: What there is; `Data` is returned as it is.
+        data: Any of these; `Data` is returned unchanged.
         options: As for `load` or `from_tensors`.
     """
     if isinstance(data, Data):
@@ -116,12 +116,12 @@ def as_data(data: Any, **options: Any) -> Data:
 
 
 def as_source(value: Any, where: str) -> Source:
-    """What a function of the user's may return as its data.
+    """A source from anything that a user's function may return as its data.
 
     Args:
-        value: A pair (inputs, targets), a dataset or a loader; a tuple of two of these, to learn from and to
-            test on; or a `Source`.
-        where: How messages about it begin.
+        value: A pair (inputs, targets), a dataset or a loader; a tuple of two of these, for training and
+            testing; or a `Source`.
+        where: The beginning of messages about it.
     """
     if isinstance(value, Source):
         return value
@@ -153,7 +153,7 @@ def source_of(
     class_names: Sequence[str] = (),
     where: str,
 ) -> Source:
-    """A pair of arrays, and perhaps a second one to test on, as a source."""
+    """A pair of arrays, and optionally a second one for testing, as a source."""
     kind, task, train = _interpreted(inputs, targets, where)
     held_out = None
     if test is not None:
@@ -231,7 +231,7 @@ def _num_outputs(task: Task, parts: list[Split], stated: int, where: str) -> int
 
 
 def as_tensor(value: Any, where: str) -> Tensor:
-    """A tensor on the CPU from a tensor, an array, a Pillow image or numbers."""
+    """A tensor on CPU from a tensor, an array, a Pillow image or numbers."""
     if isinstance(value, Tensor):
         tensor = value.detach().cpu()
     elif hasattr(value, "getbands"):  # a Pillow image: height, width and channels, as bytes
@@ -277,7 +277,7 @@ def materialise(dataset: Dataset[Any] | DataLoader[Any], where: str) -> tuple[Te
 
 
 def _only_batches(loader: DataLoader[Any]) -> bool:
-    """Whether a loader does nothing to its dataset but shuffle it and stack samples."""
+    """Whether a loader only shuffles its dataset and stacks samples."""
     sampler = loader.sampler
     in_order = isinstance(sampler, SequentialSampler)
     shuffled = isinstance(sampler, RandomSampler) and not sampler.replacement
@@ -286,8 +286,7 @@ def _only_batches(loader: DataLoader[Any]) -> bool:
 
 
 def _items(dataset: Dataset[Any]) -> Iterable[Any]:
-    """The samples, by index where there is a length: plain `for` needs an IndexError that some never "
-    "raise."""
+    """The samples, by index if there is a length: plain `for` needs an IndexError that some never raise."""
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return (dataset[index] for index in range(len(dataset)))
     return dataset  # type: ignore[return-value]

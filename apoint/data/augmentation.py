@@ -1,9 +1,9 @@
-"""Augmentation of whole batches: every registered one, and how several are applied in order.
+"""Augmentation of whole batches: all registered augmentations, and `compose`, which applies several in order.
 
 An augmentation is a function `(x, y, draw, num_classes) -> (x, y)`. Images are [batch, channel, height,
 width] in [0, 1], signals [batch, channel, length]; targets are class indices [batch] or soft targets
 [batch, classes]. What happens to a sample depends on the draw's key and the sample's index alone, except
-where the ingredient is registered with `depends_on_batch=True` (mixing, and fills by the batch's mean).
+where the ingredient is registered with `depends_on_batch=True` (mixing, and filling with the batch mean).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 
 
 def compose(specs: Sequence[Spec]) -> Augmentation:
-    """Augmentations applied in order, each with draws of its own.
+    """Augmentations applied in order, each with its own draws.
 
     The draws are named by position and name, so the same augmentation may appear twice, and appending
-    one leaves what those before it do unchanged. An empty list gives the batch back as it came.
+    one does not change the results of those before it. An empty list returns the batch unchanged.
     """
     known = registry("augmentation")
     names = [f"{position}-{split_spec(spec, 'augmentation')[0]}" for position, spec in enumerate(specs)]

@@ -25,7 +25,7 @@ _LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in grey: ITU-R B
 
 
 def grey(x: Tensor) -> Tensor:
-    """Luma of RGB images, [B, 1, H, W]; images of another number of channels give the channels' mean."""
+    """Luma of RGB images, [B, 1, H, W]; for any other number of channels, the mean over channels."""
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True)
     red, green, blue = x.unbind(1)
@@ -33,33 +33,33 @@ def grey(x: Tensor) -> Tensor:
 
 
 def change_brightness(x: Tensor, factor_B: Tensor) -> Tensor:
-    """Images times a factor."""
+    """Multiply images by a factor."""
     return (x * per_sample(factor_B, x)).clamp_(0, 1)
 
 
 def change_contrast(x: Tensor, factor_B: Tensor) -> Tensor:
-    """Distance of each pixel from the image's mean grey times a factor."""
+    """Multiply the distance of each pixel from the image's mean grey by a factor."""
     mean = grey(x).mean((2, 3), keepdim=True)
     return torch.lerp(mean.expand_as(x), x, per_sample(factor_B, x)).clamp_(0, 1)
 
 
 def change_saturation(x: Tensor, factor_B: Tensor) -> Tensor:
-    """Distance of each pixel from its own grey times a factor."""
+    """Multiply the distance of each pixel from its own grey by a factor."""
     return torch.lerp(grey(x).expand_as(x), x, per_sample(factor_B, x)).clamp_(0, 1)
 
 
 def turn_hue(x: Tensor, turn_B: Tensor) -> Tensor:
-    """Hue moved round the colour circle by a share of a full turn; value and saturation are kept.
+    """Rotate the hue around the colour circle by a share of a full turn; value and saturation are kept.
 
     With v the largest of the three channels and c their range, a channel is v where the hue is within a
-    sixth of a turn of that channel's own (red 0, green ⅓, blue ⅔), v − c from a third on, and linear in
+    sixth of a turn of that channel's own hue (red 0, green ⅓, blue ⅔), v − c beyond a third, and linear in
     between: v − c·clamp(d − 1, 0, 1), with d the distance on the circle in sixths of a turn.
     """
     red, green, blue = x.unbind(1)
     value_BHW = torch.maximum(torch.maximum(red, green), blue)
     range_BHW = value_BHW - torch.minimum(torch.minimum(red, green), blue)
-    divisor = range_BHW.clamp_min(1e-12)  # grey has no hue, and none is seen since its range is 0
-    # lerp by 0 or 1 chooses exactly, several times as fast as torch.where; red goes last and wins ties.
+    divisor = range_BHW.clamp_min(1e-12)  # grey has no hue; it has no effect since the range is 0
+    # lerp by 0 or 1 selects exactly, several times as fast as torch.where; red comes last and wins ties.
     hue_BHW = (red - green).div_(divisor).add_(4)
     hue_BHW.lerp_((blue - red).div_(divisor).add_(2), (value_BHW == green).to(x.dtype))
     hue_BHW.lerp_((green - blue).div_(divisor), (value_BHW == red).to(x.dtype))
@@ -82,17 +82,17 @@ def colour_jitter(
 ) -> Augmentation:
     """Change brightness, contrast, saturation and hue of images at random.
 
-    Teaches indifference to lighting and camera. For the first three, a factor f is uniform on
+    Teaches invariance to lighting and camera. For the first three, a factor f is uniform on
     [max(0, 1−s), 1+s] with s the setting, and x′ = f·x + (1−f)·g, where g is black, the image's mean
-    grey, or each pixel's grey; hue moves round the colour circle by a share of a turn uniform on
-    [−hue, hue]. Results are clamped to [0, 1] after each change. As torchvision's `ColorJitter`, except
-    that the order is fixed, as listed. Saturation and hue need three channels and are refused otherwise.
+    grey, or each pixel's grey; hue rotates around the colour circle by a share of a turn uniform on
+    [−hue, hue]. Results are clamped to [0, 1] after each change. Like torchvision's `ColorJitter`, except
+    that the order is fixed, as listed. Saturation and hue need three channels; otherwise they raise an error.
 
     Args:
         brightness: The largest relative change of brightness.
         contrast: The largest relative change of contrast.
         saturation: The largest relative change of saturation; needs colour images if above 0.
-        hue: The largest turn of the hue, at most half a circle; needs colour images if above 0.
+        hue: The largest rotation of the hue, at most half a circle; needs colour images if above 0.
 
     Reference:
         Howard (2013), Some improvements on deep convolutional neural network based image classification.

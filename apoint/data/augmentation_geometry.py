@@ -42,14 +42,14 @@ def flip_chosen(x: Tensor, chosen_B: Tensor, dimension: int) -> Tensor:
 def flip(*, probability: Share = 0.5, direction: Direction = "horizontal") -> Augmentation:
     """Mirror images at random.
 
-    For classes that a mirror does not change (animals, clothes), not for digits or letters. With
+    For classes that mirroring does not change (animals, clothes), not for digits or letters. With
     probability p each image x becomes x′[i, j] = x[i, W−1−j] (horizontal) or x[H−1−i, j] (vertical);
-    `both` decides on the two directions independently. Does what torchvision's `RandomHorizontalFlip`
-    and `RandomVerticalFlip` do, on the whole batch at once.
+    `both` decides on the two directions independently. Same as torchvision's `RandomHorizontalFlip`
+    and `RandomVerticalFlip`, on the whole batch at once.
 
     Args:
-        probability: The probability p that an image is mirrored, in each direction that is on.
-        direction: `horizontal` (left and right change places), `vertical` (top and bottom), or `both`.
+        probability: The probability p that an image is mirrored, in each enabled direction.
+        direction: `horizontal` (swaps left and right), `vertical` (top and bottom), or `both`.
 
     Reference:
         Krizhevsky, Sutskever, Hinton (2012), ImageNet classification with deep convolutional neural
@@ -86,16 +86,16 @@ def crop_padded(x: Tensor, top_B: Tensor, left_B: Tensor, padding: int, edges: E
 
 @register("augmentation", "crop", inputs=("image",), depends_on_batch=False)
 def crop(*, padding: Padding = 4, edges: Edges = "zeros") -> Augmentation:
-    """Pad images and cut a window of the original size out at a random place.
+    """Pad images and crop a window of the original size at a random position.
 
-    Teaches indifference to small translations. With padding p, the image is moved by (a, b), where a
-    and b are independent and uniform on the whole numbers −p … p; what comes in from outside is zero or
-    the mirrored image. The same as torchvision's `RandomCrop(size, padding=p)`, on the whole batch.
+    Teaches invariance to small translations. With padding p, the image is shifted by (a, b), where a
+    and b are independent and uniform on the whole numbers −p … p; pixels from outside are zero or
+    the mirrored image. Same as torchvision's `RandomCrop(size, padding=p)`, on the whole batch.
 
     Args:
-        padding: Pixels p added on each side, at most the image's own side; 4 is the usual choice for images
-            of 32×32. 0 changes nothing.
-        edges: What the padding shows: `zeros`, or `reflect` for the image mirrored at its outermost pixels.
+        padding: Pixels p added on each side, at most the side of the image (one less with `reflect`); 4 is
+            the usual choice for images of 32×32. 0 changes nothing.
+        edges: Content of the padding: `zeros`, or `reflect` for the image mirrored at its outermost pixels.
 
     Reference:
         He, Zhang, Ren, Sun (2016), Deep residual learning for image recognition, section 4.2.
@@ -118,9 +118,10 @@ def crop(*, padding: Padding = 4, edges: Edges = "zeros") -> Augmentation:
 
 
 def transform_images(x: Tensor, radians_B: Tensor, scale_B: Tensor, shift_B2: Tensor) -> Tensor:
-    """Images turned counter-clockwise about their centre, enlarged, then moved by (right, down) pixels.
+    """Rotate images counter-clockwise about their centre, scale them, then shift by (right, down) pixels.
 
-    Each pixel of the result is read bilinearly where the inverse map leads; outside the image is zero.
+    Each pixel of the result is read bilinearly at its position under the inverse map; outside the image is
+    zero.
     """
     height, width = x.shape[2:]
     cosine_B, sine_B = radians_B.cos() / scale_B, radians_B.sin() / scale_B
@@ -136,15 +137,15 @@ def transform_images(x: Tensor, radians_B: Tensor, scale_B: Tensor, shift_B2: Te
 
 @register("augmentation", "affine", inputs=("image",), depends_on_batch=False)
 def affine(*, degrees: Degrees = 10.0, scale: ScaleRange = 0.0, shift: Share = 0.0) -> Augmentation:
-    """Turn, enlarge and move images by small random amounts.
+    """Rotate, scale and shift images by small random amounts.
 
-    Each image is turned about its centre by an angle uniform on [−degrees, degrees], enlarged by a
-    factor uniform on [1−scale, 1+scale], and moved across and down by shares of its sides uniform on
-    [−shift, shift]; pixels are interpolated bilinearly and zero comes in from outside. Differs from
+    Each image is rotated about its centre by an angle uniform on [−degrees, degrees], scaled by a
+    factor uniform on [1−scale, 1+scale], and shifted across and down by shares of its sides uniform on
+    [−shift, shift]; pixels are interpolated bilinearly, with zeros outside the image. Differs from
     torchvision's `RandomAffine`: no shear, translation by fractions of a pixel, bilinear by default.
 
     Args:
-        degrees: The largest angle, in degrees, to either side.
+        degrees: The largest angle, in degrees, in either direction.
         scale: The largest change of size: 0.1 makes images 10 % smaller to 10 % larger.
         shift: The largest translation as a share of the image's side.
 

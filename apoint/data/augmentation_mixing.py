@@ -1,7 +1,7 @@
 """Augmentations that remove parts of images or mix samples of a batch: cut-out, mix-up, cut-mix.
 
-Mixing makes soft targets. Who is mixed with whom is drawn for the batch as a whole, so a mixed sample
-depends on its companions; how much of each is drawn per sample unless asked otherwise.
+Mixing makes soft targets. The partners are drawn for the whole batch, so a mixed sample depends on the other
+samples of its batch; the proportions are drawn per sample unless set otherwise.
 
 Legend: B batch, C channel, H height, W width, N numbers per sample, K classes.
 """
@@ -55,14 +55,14 @@ def cut_out(
     """Cover square holes of each image.
 
     The network cannot rely on one part of an object. Each hole is a square of `side` pixels whose
-    centre is uniform on the image's pixels; what reaches beyond the image is cut off, so that parts of
-    holes may lie outside, which the paper found to matter. The paper fills with zero after the images
-    were standardised, that is with the mean: `mean` takes each channel's mean over the batch.
+    centre is uniform on the image's pixels; holes are cut off at the image's edge, so parts of them may
+    fall outside, which the paper found to matter. The paper fills with zero after standardising the
+    images, that is, with the mean: `mean` uses each channel's mean over the batch.
 
     Args:
         side: Side of a hole in pixels; the paper uses 16 for CIFAR-10 and 8 for CIFAR-100, at 32×32.
         num_holes: Number of holes in an image; they may overlap.
-        fill: What is seen in a hole: the `mean` of the channel over the batch, or `zero`.
+        fill: The content of a hole: the `mean` of the channel over the batch, or `zero`.
         probability: The probability that an image gets holes at all.
 
     Reference:
@@ -84,11 +84,11 @@ def cut_out(
 
 
 def beta_sampler(alpha: float) -> Callable[[Tensor], Tensor]:
-    """A function from uniform numbers of [0, 1) to numbers distributed as Beta(alpha, alpha).
+    """A function from uniform numbers in [0, 1) to numbers distributed as Beta(alpha, alpha).
 
     It is the inverse of the distribution function, tabulated at 4097 equidistant points and linear in
     between: exact at the points and monotone, so its distribution function is off by less than 1/4096,
-    apart from float32, which cannot tell the last 3e-8 below 1 from 1.
+    apart from float32, which cannot distinguish the last 3e-8 below 1 from 1.
     """
     from scipy.special import betaincinv
 
@@ -105,7 +105,7 @@ def beta_sampler(alpha: float) -> Callable[[Tensor], Tensor]:
 
 
 def partners_and_numbers(draw: Draw, per: Per, count: int) -> tuple[Tensor, Tensor]:
-    """A permutation of the batch, and uniform numbers [B, count] that are each sample's own or shared."""
+    """A permutation of the batch, and uniform numbers [B, count], per sample or shared by the batch."""
     generator = draw.generator()
     batch = len(draw.index_B)
     partner_B = torch.randperm(batch, generator=generator).to(draw.index_B.device)
@@ -116,7 +116,7 @@ def partners_and_numbers(draw: Draw, per: Per, count: int) -> tuple[Tensor, Tens
 
 
 def mix_targets(y_BK: Tensor, partner_B: Tensor, share_B: Tensor) -> Tensor:
-    """Soft targets with `share` of the sample's own and the rest of its partner's."""
+    """Soft targets: `share` of the sample's own target and the rest of its partner's."""
     return torch.lerp(y_BK.index_select(0, partner_B), y_BK, share_B.to(y_BK.dtype)[:, None])
 
 
@@ -124,14 +124,14 @@ def mix_targets(y_BK: Tensor, partner_B: Tensor, share_B: Tensor) -> Tensor:
 def mix_up(*, alpha: Positive = 0.2, per: Per = "sample", probability: Share = 1.0) -> Augmentation:
     """Train on weighted means of two samples and of their targets.
 
-    The network is asked to be linear between samples, which calms its confidence:
+    Trains the network to be linear between samples, which lowers its confidence:
     x′ = λ·x + (1−λ)·x_partner and y′ = λ·y + (1−λ)·y_partner with λ ~ Beta(alpha, alpha); the partner
     comes from a random permutation of the batch. The authors' code draws one λ for a batch; here each
     sample has its own unless `per` says `batch`.
 
     Args:
-        alpha: Shape of the Beta distribution: small leaves most samples nearly pure, 1 is uniform. The
-            paper uses 0.2 to 0.4 for ImageNet and 1 for CIFAR.
+        alpha: Shape of the Beta distribution: small values leave most samples nearly unmixed, 1 is uniform.
+            The paper uses 0.2 to 0.4 for ImageNet and 1 for CIFAR.
         per: Whether λ is drawn for each `sample` or once for the `batch`.
         probability: The probability that a sample (or the batch) is mixed.
 
@@ -152,7 +152,7 @@ def mix_up(*, alpha: Positive = 0.2, per: Per = "sample", probability: Share = 1
 
 
 def area_mask(share_B: Tensor, row_B: Tensor, column_B: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes of the image's proportions that take 1−share of its area before they are cut off at the edge."""
+    """Boxes with the image's aspect ratio that cover 1−share of its area before they are cut at the edge."""
     side_B = (1 - share_B).sqrt()
     height_B, width_B = (side_B * size[0]).round().long(), (side_B * size[1]).round().long()
     return box_mask(row_B - height_B // 2, column_B - width_B // 2, height_B, width_B, size)
@@ -162,7 +162,7 @@ def area_mask(share_B: Tensor, row_B: Tensor, column_B: Tensor, size: tuple[int,
 def cut_mix(*, alpha: Positive = 1.0, per: Per = "sample", probability: Share = 1.0) -> Augmentation:
     """Replace a box of each image by the same box of another, and mix the targets by area.
 
-    As cut-out, but nothing of the image is wasted. λ ~ Beta(alpha, alpha); the box has sides H·√(1−λ)
+    Like cut-out, but no part of the image is wasted. λ ~ Beta(alpha, alpha); the box has sides H·√(1−λ)
     and W·√(1−λ), rounded to pixels, with its centre uniform on the image, and is cut off at the edge.
     Then y′ = λ′·y + (1−λ′)·y_partner, where 1−λ′ is the share of pixels replaced, counted exactly. The
     authors' code draws one box for a batch and truncates sides to an even number; here each sample has

@@ -1,8 +1,8 @@
-"""Gaussian noise for whole batches, each sample's a function of the draw's key and its index alone.
+"""Gaussian noise for whole batches; each sample's noise depends on the draw's key and its index alone.
 
-`Draw.normal` gives the same promise, with 64-bit arithmetic and Box and Muller's transform: right for a
+`Draw.normal` gives the same guarantee, with 64-bit arithmetic and the Box-Muller transform: right for a
 few numbers per sample, slow for one per pixel. Here 48 random bits per sample from the draw key a 32-bit
-hash of the pixel's place, which processors vectorise, and the inverse error function makes it normal.
+hash of the pixel's index, which processors vectorise, and the inverse error function makes it normal.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from apoint.registry import register
 from apoint.settings import NotTruth
 
 Deviation = Annotated[float, NotTruth, Field(ge=0, le=1e30)]
-"""A standard deviation that float32 holds."""
+"""A standard deviation that fits in float32."""
 
 _GOLDEN = 0x9E3779B9 - (1 << 32)  # odd, 2^32 divided by the golden ratio, as a signed word
 _MIX_1, _MIX_2 = 0x7FEB352D, 0x846CA68B - (1 << 32)  # Wellons' low-bias 32-bit mixer
 
 
 def _shift_right(words: Tensor, places: int) -> Tensor:
-    """A logical shift: torch's `>>` keeps the sign bit, so the bits that came in are cleared."""
+    """A logical shift: torch's `>>` keeps the sign bit, so the bits shifted in are cleared."""
     return (words >> places).bitwise_and_((1 << (32 - places)) - 1)
 
 
 def hashed_words(first_B: Tensor, second_B: Tensor, count: int) -> Tensor:
-    """Random 32-bit words [B, count] from two random words per sample and each word's place.
+    """Random 32-bit words [B, count] from two random words per sample and each word's index.
 
     The second word enters between the two multiplications, so that samples whose first words happen to
-    be neighbours in the sequence of places still share nothing.
+    be neighbours in the sequence of indices still share nothing.
     """
     place = torch.arange(1, count + 1, dtype=torch.int32, device=first_B.device).mul_(_GOLDEN)
     words = first_B[:, None] + place
@@ -46,7 +46,7 @@ def hashed_words(first_B: Tensor, second_B: Tensor, count: int) -> Tensor:
 
 
 def normal_noise(draw: Draw, *shape: int) -> Tensor:
-    """Standard normal numbers of shape (batch, *shape), float32, none beyond 5.3 in size."""
+    """Standard normal numbers of shape (batch, *shape), float32, none beyond 5.3 in magnitude."""
     bits_B2 = (draw.uniform(2) * 2**24).to(torch.int32) * _GOLDEN
     words = hashed_words(bits_B2[:, 0], bits_B2[:, 1], math.prod(shape))
     # 24 bits as the midpoints of 2^24 equal parts of (−1, 1): symmetric, and never ±1.
@@ -64,12 +64,12 @@ def add_noise(x: Tensor, std: float, draw: Draw) -> Tensor:
 def noise(*, std: Deviation = 0.05) -> Augmentation:
     """Add Gaussian noise to every input number.
 
-    To first order equal to a penalty std²/2 · ‖∂f/∂x‖² on the network's slope:
+    To first order, equal to a penalty std²/2 · ‖∂f/∂x‖² on the network's slope:
     x′ = x + std·ε with ε ~ N(0, 1), independent for each number. Images are clamped to [0, 1] afterwards;
     signals are not.
 
     Args:
-        std: Standard deviation of the noise, in units of the input (images lie in [0, 1]).
+        std: Standard deviation of the noise, in units of the input (images are in [0, 1]).
 
     Reference:
         Bishop (1995), Training with noise is equivalent to Tikhonov regularization.

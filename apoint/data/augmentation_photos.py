@@ -1,4 +1,4 @@
-"""Augmentations of recipes for photographs: crops of random size, erased boxes, mix-up or cut-mix by turns.
+"""Augmentations from recipes for photographs: random resized crops, random erasing, mix-up or cut-mix.
 
 Legend: B batch, C channel, H height, W width, T attempts, K classes.
 """
@@ -31,21 +31,21 @@ from apoint.settings import Positive, Share
 ATTEMPTS = 10  # as in torchvision and timm
 Stretch = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Boxes = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Tops, lefts, heights and widths of boxes in pixels, and which of them fitted."""
+"""Tops, lefts, heights and widths of boxes in pixels, and which of them fit."""
 
 
 def random_boxes(
     uniform_BN: Tensor, area: tuple[float, float], stretch: float, size: tuple[int, int]
 ) -> Boxes:
-    """A box in each image: its share of the area uniform, the logarithm of its proportions uniform.
+    """A box in each image, with a uniform share of the area and a log-uniform aspect ratio.
 
-    From 2T + 2 uniform numbers for each sample: T attempts at area and proportions, of which the first that
-    is inside the image counts, and the place.
+    Computed from 2T + 2 uniform numbers per sample: T attempts at area and aspect ratio, of which the first
+    that fits into the image counts, and the position.
 
     Args:
         uniform_BN: The uniform numbers.
         area: The least and the largest share of the image.
-        stretch: The largest proportion of width to height, and of height to width.
+        stretch: The largest ratio of width to height, and of height to width.
         size: Height and width of the image.
     """
     height, width = size
@@ -63,12 +63,12 @@ def random_boxes(
 
 
 def _place(uniform_B: Tensor, free_B: Tensor) -> Tensor:
-    """Whole numbers 0 … free, uniform."""
+    """Uniform whole numbers 0 … free."""
     return (uniform_B * (free_B + 1)).long().clamp(min=0)
 
 
 def enlarge_boxes(x: Tensor, top_B: Tensor, left_B: Tensor, high_B: Tensor, wide_B: Tensor) -> Tensor:
-    """Each image's box enlarged to the image's size, bilinearly; nothing outside the box is seen."""
+    """Enlarge each image's box to the image's size, bilinearly; nothing outside the box is read."""
     row_BH = _positions(top_B, high_B, x.shape[2], x.dtype)
     column_BW = _positions(left_B, wide_B, x.shape[3], x.dtype)
     shape = (len(x), x.shape[2], x.shape[3])
@@ -78,7 +78,7 @@ def enlarge_boxes(x: Tensor, top_B: Tensor, left_B: Tensor, high_B: Tensor, wide
 
 
 def _positions(first_B: Tensor, length_B: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """Where the pixels of the result are read, in grid_sample's [−1, 1] from the first pixel to the last."""
+    """Where the result's pixels are read, in grid_sample's [−1, 1] from the first pixel to the last."""
     centre_H = (torch.arange(size, device=first_B.device, dtype=dtype) + 0.5) / size
     inside_BH = (centre_H * length_B[:, None] - 0.5).clamp(min=0)
     inside_BH = torch.minimum(inside_BH, (length_B[:, None] - 1).to(dtype)) + first_B[:, None]
@@ -97,17 +97,17 @@ def _check_areas(name: str, smallest: float, largest: float) -> None:
 def random_resized_crop(
     *, smallest: Share = 0.08, largest: Share = 1.0, stretch: Stretch = 4 / 3
 ) -> Augmentation:
-    """Cut a box of random size and proportions out of each image and enlarge it to the image's size.
+    """Crop a box of random size and aspect ratio from each image and enlarge it to the image's size.
 
     The usual crop for photographs. The box has a share of the area uniform on [smallest, largest] and
-    width/height log-uniform on [1/stretch, stretch]; ten attempts are made at one that fits, and if none
-    does, the image stays whole. As torchvision's `RandomResizedCrop`, but for the image's own size being
-    that of the result, so that a model sees one size in training and evaluation; bilinear.
+    width/height log-uniform on [1/stretch, stretch]; after ten attempts without a box that fits, the whole
+    image is kept. Like torchvision's `RandomResizedCrop`, except that the result has the image's own size, so
+    that a model sees one size in training and evaluation; bilinear.
 
     Args:
         smallest: The least share of the image's area; 0.08 for ImageNet.
         largest: The largest share of the image's area.
-        stretch: The largest proportion of the box's width to its height, and of its height to its width.
+        stretch: The largest ratio of the box's width to its height, and of its height to its width.
 
     Reference:
         Szegedy et al. (2015), Going deeper with convolutions, section 6.
@@ -127,7 +127,7 @@ def random_resized_crop(
 
 
 def uniform_pixels(draw: Draw, *shape: int) -> Tensor:
-    """Uniform numbers of [0, 1) of shape (batch, *shape), float32, each sample's a function of its index."""
+    """Uniform float32 numbers in [0, 1), (batch, *shape), each sample's a function of its index."""
     bits_B2 = (draw.uniform(2) * 2**24).to(torch.int32) * (0x9E3779B9 - (1 << 32))
     words = hashed_words(bits_B2[:, 0], bits_B2[:, 1], math.prod(shape))
     return (words >> 8).bitwise_and_(2**24 - 1).to(torch.float32).mul_(2.0**-24).view(-1, *shape)
@@ -142,19 +142,19 @@ def random_erasing(
     stretch: Stretch = 10 / 3,
     fill: Literal["noise", "zero"] = "noise",
 ) -> Augmentation:
-    """Cover a box of random size and proportions in some images, with noise.
+    """Cover a box of random size and aspect ratio in some images with noise.
 
-    As cut-out, with boxes that differ. The box has a share of the area uniform on [smallest, largest] and
-    width/height log-uniform on [1/stretch, stretch]; ten attempts are made at one that fits, and if none
-    does, the image stays as it is. `noise` is uniform on [0, 1], independent for each number, as in the
-    paper; timm draws it from a normal law.
+    Like cut-out, with boxes that vary. The box has a share of the area uniform on [smallest, largest] and
+    width/height log-uniform on [1/stretch, stretch]; after ten attempts without a box that fits, the image
+    is left unchanged. `noise` is uniform on [0, 1], independent for each number, as in the paper; timm draws
+    it from a normal distribution.
 
     Args:
         probability: The probability that an image gets a box; 0.25 for the vision transformers of 2021.
         smallest: The least share of the image's area.
         largest: The largest share of the image's area.
-        stretch: The largest proportion of the box's width to its height, and of its height to its width.
-        fill: What is seen in the box: `noise`, or `zero`.
+        stretch: The largest ratio of the box's width to its height, and of its height to its width.
+        fill: The content of the box: `noise`, or `zero`.
 
     Reference:
         Zhong et al. (2020), Random erasing data augmentation.
@@ -188,15 +188,16 @@ def mix_or_cut(
 ) -> Augmentation:
     """Mix-up or cut-mix, one of the two at a time.
 
-    What the recipes of vision transformers do: with probability `cut_share` a box is replaced as by
-    `cut-mix`, otherwise images are averaged as by `mix-up`, and targets are mixed in the same proportion.
-    timm's partner is the sample at the mirrored place of the batch, here it comes from a random permutation.
+    Used in the recipes of vision transformers: with probability `cut_share` a box is replaced as in
+    `cut-mix`, otherwise images are averaged as in `mix-up`, and targets are mixed in the same proportion. In
+    timm the partner is the sample at the mirrored position in the batch; here it comes from a random
+    permutation.
 
     Args:
         mix_alpha: Shape of mix-up's Beta distribution.
         cut_alpha: Shape of cut-mix's Beta distribution.
-        cut_share: The probability of cut-mix; that of mix-up is the rest.
-        per: Whether all is drawn for each `sample` or once for the `batch`.
+        cut_share: The probability of cut-mix; the rest is mix-up.
+        per: Whether everything is drawn for each `sample` or once for the `batch`.
         probability: The probability that a sample (or the batch) is mixed at all.
 
     Reference:

@@ -1,8 +1,8 @@
 """Rand-augment: a few operations on each image, drawn from a list, at one common strength.
 
-An operation is a function of images in [0, 1] and one signed level in [−1, 1] for each; its size says how
-strong the operation is, its sign which way it goes, where it has one. Each is applied to the images that
-drew it, all at once.
+An operation is a function of images in [0, 1] and one signed level in [−1, 1] per image. The magnitude of the
+level sets the strength of the operation, its sign the direction, if there is one. Each operation is applied
+to all images that drew it at once.
 
 Legend: B batch, C channel, H height, W width, N operations in a row.
 """
@@ -29,13 +29,13 @@ OperationCount = Annotated[int, NotTruth, Field(ge=1, le=100)]
 Magnitude = Annotated[float, Field(ge=0, le=10)]
 LEVELS = 255
 ROTATION, SHEAR, SHIFT, COLOUR, ADDED = math.radians(30), 0.3, 0.45, 0.9, 110 / 255
-"""What level 1 means: 30 degrees, a shear of 0.3, 45 % of a side, a factor of 1 ± 0.9, 110 grey levels."""
+"""Values at level 1: 30 degrees, a shear of 0.3, 45 % of a side, a factor of 1 ± 0.9, 110 grey levels."""
 GREY = 0.5
-"""What comes in from outside the image."""
+"""The value of pixels from outside the image."""
 
 
 def warp(x: Tensor, map_B23: Tensor) -> Tensor:
-    """Images read bilinearly where a linear map leads, in pixels (across, down) from the centre."""
+    """Read images bilinearly at the positions of a linear map, in pixels (across, down) from the centre."""
     height, width = x.shape[2:]
     to_units = x.new_tensor([[1, height / width, 2 / width], [width / height, 1, 2 / height]])
     grid_BHW2 = F.affine_grid(map_B23.to(x.dtype) * to_units, list(x.shape), align_corners=False)
@@ -52,40 +52,40 @@ def _maps(level_B: Tensor, **entries: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, level_B: Tensor) -> Tensor:
-    """Turned about the centre."""
+    """Rotate about the centre."""
     cosine_B, sine_B = (level_B * ROTATION).cos(), (level_B * ROTATION).sin()
     return warp(x, _maps(level_B, a00=cosine_B, a01=-sine_B, a10=sine_B, a11=cosine_B))
 
 
 def shear_across(x: Tensor, level_B: Tensor) -> Tensor:
-    """Rows moved against each other; the middle one stays."""
+    """Shift rows against each other; the middle one stays."""
     return warp(x, _maps(level_B, a01=level_B * SHEAR))
 
 
 def shear_along(x: Tensor, level_B: Tensor) -> Tensor:
-    """Columns moved against each other; the middle one stays."""
+    """Shift columns against each other; the middle one stays."""
     return warp(x, _maps(level_B, a10=level_B * SHEAR))
 
 
 def move_across(x: Tensor, level_B: Tensor) -> Tensor:
-    """Moved to the left or right."""
+    """Shift to the left or right."""
     return warp(x, _maps(level_B, a02=level_B * SHIFT * x.shape[3]))
 
 
 def move_along(x: Tensor, level_B: Tensor) -> Tensor:
-    """Moved up or down."""
+    """Shift up or down."""
     return warp(x, _maps(level_B, a12=level_B * SHIFT * x.shape[2]))
 
 
 def stretch_contrast(x: Tensor, level_B: Tensor) -> Tensor:
-    """Each channel stretched to reach from 0 to 1; a channel of one grey stays."""
+    """Stretch each channel to the range from 0 to 1; a constant channel is unchanged."""
     least, most = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     spread = most - least
     return torch.where(spread > 0, (x - least) / spread.clamp_min(1e-12), x).clamp_(0, 1)
 
 
 def equalise(x: Tensor, level_B: Tensor) -> Tensor:
-    """Grey levels spread so that each range of them holds as many pixels; channel by channel, as Pillow."""
+    """Spread grey levels so that equal ranges hold equally many pixels; channel by channel, as in Pillow."""
     bytes_ = (x * LEVELS).round().long().flatten(2)
     counts = torch.zeros(*bytes_.shape[:2], 256, dtype=torch.int64, device=x.device)
     counts.scatter_add_(2, bytes_, torch.ones_like(bytes_))
@@ -98,12 +98,12 @@ def equalise(x: Tensor, level_B: Tensor) -> Tensor:
 
 
 def invert(x: Tensor, level_B: Tensor) -> Tensor:
-    """Light for dark."""
+    """Swap light and dark."""
     return 1 - x
 
 
 def posterise(x: Tensor, level_B: Tensor) -> Tensor:
-    """The highest bits of each grey level, from four at level 0 down to one."""
+    """Keep the highest bits of each grey level, from four at level 0 down to one."""
     bits_B = (4 - (level_B.abs() * 4).long()).clamp(min=1)
     step = per_sample(2 ** (8 - bits_B), x)
     bytes_ = (x * LEVELS).round()
@@ -111,17 +111,17 @@ def posterise(x: Tensor, level_B: Tensor) -> Tensor:
 
 
 def solarise(x: Tensor, level_B: Tensor) -> Tensor:
-    """Whatever is at least as bright as 1 − level inverted."""
+    """Invert pixels that are at least as bright as 1 − level."""
     return torch.where(x >= 1 - per_sample(level_B.abs(), x), 1 - x, x)
 
 
 def brighten_dark(x: Tensor, level_B: Tensor) -> Tensor:
-    """Pixels darker than the middle made brighter, up to white."""
+    """Brighten pixels darker than the middle, up to white."""
     return torch.where(x < 128 / LEVELS, (x + ADDED * per_sample(level_B.abs(), x)).clamp(max=1), x)
 
 
 def change_sharpness(x: Tensor, level_B: Tensor) -> Tensor:
-    """Distance of each pixel from a mean with its eight neighbours times a factor; the edge stays."""
+    """Multiply each pixel's distance from a mean with its eight neighbours by a factor; the edge stays."""
     channels, (height, width) = x.shape[1], x.shape[2:]
     if min(height, width) < 3:
         return x
@@ -165,19 +165,19 @@ def rand_augment(
 ) -> Augmentation:
     """A few operations on each image, drawn at random from fifteen, at one common strength.
 
-    In place of a search for a policy, two numbers. Each of `num_operations` times, an image draws one of:
-    contrast stretched, histogram equalised, inverted, turned, fewer bits, solarised, dark parts brightened,
-    saturation, contrast, brightness, sharpness, sheared or moved in either direction. Its level is
-    (magnitude + deviation·ε)/10 with ε ~ N(0, 1), cut to [0, 1], with a random sign where there are two
+    Two numbers replace the search for a policy. Each of `num_operations` times, an image draws one of:
+    contrast stretching, histogram equalisation, inversion, rotation, fewer bits, solarising, brightening of
+    dark parts, saturation, contrast, brightness, sharpness, shear or shift in either direction. Its level is
+    (magnitude + deviation·ε)/10 with ε ~ N(0, 1), clamped to [0, 1], with a random sign where there are two
     directions; level 1 means 30 degrees, a shear of 0.3, 45 % of a side, a factor of 1 ± 0.9. These are the
     operations and ranges of timm's `rand-m9-mstd0.5-inc1`, except that images are sheared about their centre,
-    that one bit is the fewest, and that outside an image is grey.
+    that at least one bit is kept, and that the outside of an image is grey.
 
     Args:
-        num_operations: How many operations an image may get, one after the other.
+        num_operations: The number of operations drawn for an image, applied one after the other.
         magnitude: Their common strength, from 0 to 10.
         deviation: The standard deviation of the strength.
-        probability: The probability that an operation that was drawn is done.
+        probability: The probability that a drawn operation is applied.
 
     Reference:
         Cubuk et al. (2020), RandAugment: practical automated data augmentation with a reduced search space.
@@ -200,7 +200,7 @@ def rand_augment(
 
 
 def _applied(x: Tensor, level_B: Tensor, chosen_B: Tensor, operations: list[Operation]) -> Tensor:
-    """A copy of the batch in which each image went through the operation that it drew; −1 is none."""
+    """A copy of the batch with each image's drawn operation applied; −1 is none."""
     done = x.clone()
     for number in sorted({*chosen_B.tolist()} - {-1}):
         rows = (chosen_B == number).nonzero().squeeze(1)

@@ -27,7 +27,7 @@ ScaleRange = Annotated[float, Field(ge=0, le=1)]
 
 
 def shift_signals(x: Tensor, shift_B: Tensor, edges: Literal["roll", "zeros"]) -> Tensor:
-    """Signals moved to the right by whole samples, round the end or with zeros coming in."""
+    """Shift signals to the right by whole samples, wrapping around or with zeros coming in."""
     length = x.shape[2]
     source_BL = torch.arange(length, device=x.device) - shift_B[:, None]
     moved = x.gather(2, source_BL.remainder(length)[:, None, :].expand_as(x))
@@ -39,14 +39,15 @@ def shift_signals(x: Tensor, shift_B: Tensor, edges: Literal["roll", "zeros"]) -
 
 @register("augmentation", "signal-shift", inputs=("signal",), depends_on_batch=False)
 def signal_shift(*, shift: WholeNumber = 4, edges: Literal["roll", "zeros"] = "roll") -> Augmentation:
-    """Move signals in time by a random number of samples.
+    """Shift signals in time by a random number of samples.
 
-    Teaches indifference to when something happens: x′[t] = x[t − a] with a uniform on the whole numbers
-    −shift … shift; what leaves at one end comes in at the other (`roll`, as `torch.roll`), or zero does.
+    Teaches invariance to shifts in time: x′[t] = x[t − a] with a uniform on the whole numbers
+    −shift … shift; values that leave at one end come in at the other (`roll`, as in `torch.roll`), or zeros
+    come in.
 
     Args:
-        shift: The largest move, in samples of the signal; must be less than its length.
-        edges: What comes in at the end: `roll` for the signal's other end, or `zeros`.
+        shift: The largest shift, in samples of the signal; must be less than its length.
+        edges: The values that come in at the end: `roll` for the signal's other end, or `zeros`.
 
     Reference:
         Um et al. (2017), Data augmentation of wearable sensor data for Parkinson's disease monitoring using
@@ -69,9 +70,9 @@ def signal_shift(*, shift: WholeNumber = 4, edges: Literal["roll", "zeros"] = "r
 def signal_scale(*, scale: ScaleRange = 0.1) -> Augmentation:
     """Multiply signals by a random factor.
 
-    Teaches indifference to amplitude: x′ = f·x with f uniform on [1−scale, 1+scale], one factor for all
-    channels of a sample. The paper draws f from a normal distribution of mean 1; the bounded one cannot
-    turn a signal upside down.
+    Teaches invariance to amplitude: x′ = f·x with f uniform on [1−scale, 1+scale], one factor for all
+    channels of a sample. The paper draws f from a normal distribution with mean 1; the bounded one cannot
+    flip a signal's sign.
 
     Args:
         scale: The largest relative change of amplitude, at most 1.

@@ -1,8 +1,8 @@
-"""Checks of data: what is refused, and what is only told.
+"""Checks of data: what is rejected, and what is only reported.
 
-`refuse` stops with one sentence at what no training can mend: nothing to learn from, one class only, test
-classes that training never shows, tensors that contradict their facts. `examine` describes in plain words,
-with numbers, what a careful person would want to know before training.
+`refuse` raises, with one sentence, for problems that no training can fix: nothing to learn from, only one
+class, test classes that never occur in training, tensors that contradict their facts. `examine` describes in
+plain words, with numbers, what a careful user would want to know before training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 
 def refuse(source: Source, where: str) -> None:
-    """Raise a `UsageError` if this source cannot be trained on; `where` begins the sentence."""
+    """Raise a `UsageError` if this source cannot be trained on; the message begins with `where`."""
     facts = source.facts
     parts = {"train": source.train, "validation": source.validation, "test": source.test}
     for name, split in parts.items():
@@ -45,7 +45,7 @@ def refuse(source: Source, where: str) -> None:
 
 
 def refuse_infinite(source: Source, where: str) -> None:
-    """Raise a `UsageError` if a number that was read is infinite, as one beyond float32 becomes."""
+    """Raise a `UsageError` if a number that was read is infinite, as any number beyond float32 becomes."""
     for name, split in (("train", source.train), ("validation", source.validation), ("test", source.test)):
         if split is None:
             continue
@@ -104,7 +104,7 @@ def _refuse_unseen(facts: Facts, present: Tensor, held_out: Split | None, where:
 
 
 def examine(data: Data) -> list[str]:
-    """What is worth knowing of this data before training, one plain sentence each, with numbers."""
+    """What is worth knowing about this data before training, one plain sentence each, with numbers."""
     notes: list[str] = []
     for name, split in data.splits.items():
         notes += _not_finite(name, split)
@@ -174,7 +174,7 @@ def _constant(kind: str, train: Split) -> list[str]:
 
 
 def _shared_rows(data: Data) -> list[str]:
-    """How many held-out inputs occur among the training inputs too, byte for byte."""
+    """How many held-out inputs also occur among the training inputs, byte for byte."""
     notes = []
     for name in ("validation", "test"):
         split = data.splits.get(name)
@@ -190,7 +190,7 @@ def _shared_rows(data: Data) -> list[str]:
 def count_shared(train: Tensor, held_out: Tensor) -> int:
     """How many rows of `held_out` are also in `train`, byte for byte.
 
-    A sum of words times odd numbers, modulo 2⁶⁴, finds the few suspects fast; a real hash decides on them.
+    A sum of words times odd numbers, modulo 2⁶⁴, finds the few suspects fast; a real hash confirms them.
     """
     ours, theirs = _row_bytes(train), _row_bytes(held_out)
     if ours.shape[1] != theirs.shape[1]:

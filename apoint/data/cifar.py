@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 in their binary version.
 
 A record is one label byte (CIFAR-10) or two (CIFAR-100: coarse, fine), then 3 × 32 × 32 bytes, channel by
-channel. The version with pickles is never opened: reading a pickle runs whatever code is in it.
+channel. The version with pickles is never opened: reading a pickle runs any code in it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _folder(name: str, root: Path | None) -> Path:
 
 @register("dataset", "cifar-10", origin="public", input="image", task="classification")
 def cifar_10(root: Path | None = None) -> Source:
-    """CIFAR-10: colour photographs of 32 × 32 pixels in 10 classes, 50 000 to train and 10 000 to test on.
+    """CIFAR-10: colour photographs, 32 × 32 pixels, 10 classes, 50 000 for training and 10 000 for testing.
 
     The usual benchmark for small convolutional networks: about 55 % for a multi-layer perceptron, 95 % for a
     residual network. Read from the binary version (`cifar-10-batches-bin`); the one with pickles is not
@@ -91,10 +91,10 @@ def cifar_10(root: Path | None = None) -> Source:
 
 @register("dataset", "cifar-100", origin="public", input="image", task="classification")
 def cifar_100(root: Path | None = None, *, labels: Literal["fine", "coarse"] = "fine") -> Source:
-    """CIFAR-100: colour photographs of 32 × 32 pixels in 100 classes, 50 000 to train and 10 000 to test on.
+    """CIFAR-100: colour photographs, 32 × 32 pixels, 100 classes, 50 000 for training and 10 000 for testing.
 
     Harder than CIFAR-10: only 500 training images for each class. Read from the binary version
-    (`cifar-100-binary`); the classes' names come from the text files beside it, where they are there.
+    (`cifar-100-binary`); the class names come from the text files next to it, if present.
 
     Args:
         labels: `fine` for the 100 classes, `coarse` for the 20 groups of five.
@@ -110,7 +110,7 @@ def cifar_100(root: Path | None = None, *, labels: Literal["fine", "coarse"] = "
 
 
 def _names(path: Path, classes: int) -> tuple[str, ...]:
-    """The class names, one a line; numbers if the file is not there or not as long as it should be."""
+    """The class names, one per line; numbers if the file is missing or has the wrong length."""
     words: list[str] = []
     if path.is_file():
         with open_file(path) as stream:

@@ -1,7 +1,7 @@
 """A connection that is given up when it is too slow, takes too long or sends too much.
 
-A socket's timeout only limits how long one wait may last: a server that sends a byte now and then keeps it
-waiting for ever. So every read, of the status line, the headers and the body, is counted here.
+A socket's timeout only limits one wait: a server that sends a byte now and then keeps it waiting forever. So
+every read (of the status line, the headers and the body) is counted here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 SLOWEST_BYTES_PER_SECOND = 1024
 WINDOW_SECONDS = 60.0
-"""Over each so many seconds the rate must be at least the slowest."""
+"""Over each window of this many seconds the rate must be at least the slowest."""
 LONGEST_SECONDS = 12 * 3600.0
-"""One file may take so long in all, all attempts together."""
+"""The longest time that one file may take, over all attempts."""
 _clock = time.monotonic
 
 
 class GivenUpError(Exception):
-    """The server keeps the connection open without sending what was asked for."""
+    """The server keeps the connection open without sending what was requested."""
 
 
 class Watch:
-    """Counts what comes in for one file, and raises `GivenUpError` when that is too little or too much.
+    """Counts the bytes received for one file, and raises `GivenUpError` if they are too few or too many.
 
     Args:
-        most_bytes: More than so many bytes on one connection are not the file.
+        most_bytes: The most bytes on one connection; more cannot be the file.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -38,11 +38,11 @@ class Watch:
         self.begin()
 
     def begin(self) -> None:
-        """A new connection begins."""
+        """Start a new connection."""
         self._window_began, self._in_window, self._received = _clock(), 0, 0
 
     def count(self, received: int) -> None:
-        """So many more bytes have come."""
+        """Count `received` more bytes."""
         now = _clock()
         self._in_window += received
         self._received += received
@@ -60,7 +60,7 @@ class Watch:
 
 
 class _CountedReader(io.RawIOBase):
-    """What a socket receives, counted."""
+    """Counts what a socket receives."""
 
     def __init__(self, raw: io.RawIOBase, watch: Watch) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 def open_url(request: urllib.request.Request, timeout: float, watch: Watch) -> http.client.HTTPResponse:
-    """As `urllib.request.urlopen`, for http and https only, redirections included."""
+    """Like `urllib.request.urlopen`, for http and https only, redirects included."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

@@ -1,9 +1,9 @@
-"""What data is: its facts, its splits, and the form in which training sees it.
+"""The data structures: facts, splits, and data in the form that training sees.
 
-A dataset's builder returns a `Source`: tensors as they were read, before anything is split off. From it
-`apoint.data.load` makes a `Data`: splits, the numbers that normalise them, a fingerprint and the notes of
-the checks. Everything is held in memory as tensors; images stay `uint8` until the batch. Images that do not
-fit into memory are `apoint.data.stored.StoredImages` in the place of a tensor.
+A dataset's builder returns a `Source`: tensors as read, before any split. From it `apoint.data.load` makes a
+`Data`: splits, the statistics that normalise them, a fingerprint and the notes of the checks. Everything is
+held in memory as tensors; images stay `uint8` until they are batched. Images that do not fit into memory are
+`apoint.data.stored.StoredImages` in place of a tensor.
 
 Dimension letters: N samples, C channels, H height, W width, L length, F features, T tokens.
 """
@@ -24,14 +24,14 @@ Kind = Literal["vector", "signal", "image", "tokens"]
 Task = Literal["classification", "regression", "language"]
 
 MOST_CLASSES = 1_000_000
-"""More classes, or words, are a mistake in the labels: each would be an output of the model."""
+"""More classes or words than this are a mistake in the labels: each would be an output of the model."""
 INPUT_DIMENSIONS: dict[str, int] = {"vector": 1, "signal": 2, "image": 3, "tokens": 1}
 """How many dimensions one input of each kind has: (F,), (C, L), (C, H, W), (T,)."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a model has to know of its data.
+    """What a model needs to know about its data.
 
     Attributes:
         kind: What one input is.
@@ -72,11 +72,11 @@ class Split:
 
     Attributes:
         inputs: uint8 or float32 [N, C, H, W] for images, float32 [N, C, L] for signals, float32 [N, F] for
-            vectors, int64 [N, T] for tokens. Stored images stand in for a tensor: indices, slices,
+            vectors, int64 [N, T] for tokens. Stored images can replace the tensor: indices, slices,
             `index_select`, `to` and torch's functions work on them.
         targets: int64 [N] for classes, float32 [N, D] for regression, int64 [N, T] for language.
-        rows: int64 [N] Which samples of the source these are, where a seed drew them to be held out; None
-            where they are always the same.
+        rows: int64 [N], the indices of these samples in the source if a seed drew which are held out; None if
+            they are always the same.
     """
 
     inputs: Tensor
@@ -101,16 +101,16 @@ class Split:
 
 @dataclass
 class Source:
-    """What a dataset's builder returns: tensors as they were read, before splitting.
+    """What a dataset's builder returns: tensors as read, before splitting.
 
     Attributes:
-        facts: What a model has to know.
+        facts: What a model needs to know.
         train: The samples to learn from, and to split from.
-        test: The published test samples, or None where they are to be split from `train`.
-        validation: The published validation samples, where there are any.
-        fill_missing: Whether NaN in the inputs stands for a missing value, to be filled with the mean of its
+        test: The published test samples, or None if they are to be split from `train`.
+        validation: The published validation samples, if any.
+        fill_missing: Whether NaN in the inputs marks a missing value, to be filled with the mean of its
             feature in the training part.
-        notes: What the reader wants to tell, such as files it left out.
+        notes: Messages from the reader, such as files it left out.
     """
 
     facts: Facts
@@ -126,13 +126,13 @@ class Data:
     """Data ready for training.
 
     Attributes:
-        facts: What a model has to know.
+        facts: What a model needs to know.
         train: The samples to learn from.
         test: The samples for the final number.
         validation: The samples for choices made during training, if any.
         mean: What `normalise` subtracts: per channel (images in [0, 1], signals) or per feature (vectors).
         std: What `normalise` divides by.
-        fingerprint: The beginning of the SHA-256 over all tensors, their shapes and types; of stored images
+        fingerprint: The beginning of the SHA-256 over all tensors, their shapes and types; for stored images
             over their index (names, sizes, places) and not over the pixels.
         notes: What the checks found, in plain words.
     """
@@ -147,11 +147,11 @@ class Data:
     notes: list[str] = field(default_factory=list)
 
     def to_unit(self, inputs: Tensor) -> Tensor:
-        """A batch of bytes as float32 in [0, 1]; any other batch as it is."""
+        """A batch of bytes as float32 in [0, 1]; any other batch unchanged."""
         return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs
 
     def normalise(self, inputs: Tensor) -> Tensor:
-        """(x − mean) / std for a batch from `to_unit`; tokens as they are."""
+        """(x − mean) / std for a batch from `to_unit`; tokens unchanged."""
         if self.facts.kind == "tokens":
             return inputs
         shape = (-1, *[1] * (len(self.facts.input_shape) - 1))
@@ -167,9 +167,9 @@ class Data:
 def fingerprint(splits: dict[str, Split], length: int = 16) -> str:
     """The first hexadecimal digits of the SHA-256 over the splits' tensors, shapes and types.
 
-    Windows that share memory (`Tensor.unfold`) are hashed as the memory that they look at and their strides,
-    so that a corpus costs its text and not each character once per window. Stored images are hashed by their
-    index: names and sizes of the files, not when they were changed, and how they are decoded.
+    Windows that share memory (`Tensor.unfold`) are hashed as the underlying memory and their strides, so that
+    a corpus is hashed once and not each character once per window. Stored images are hashed by their index:
+    names and sizes of the files and how they are decoded, but not when they were changed.
     """
     digest = hashlib.sha256()
     for name, split in splits.items():

@@ -1,4 +1,4 @@
-"""A corpus that every Python has: the reference text that its `help()` shows."""
+"""A corpus that comes with every Python: the reference text that its `help()` shows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def python_docs(*, context: Count = 64, stride: Count | None = None) -> Source:
 
     For language models without a download. The topics of the standard library's `pydoc_data` are joined in
     the order of their names, so that the held-out end is prose of the same kind. The text is Python's own and
-    changes a little from version to version; the data's fingerprint tells.
+    changes a little from version to version; the data's fingerprint shows it.
 
     Args:
         context: The number of characters that the model sees at once.
-        stride: How far apart windows begin; `context` if not given, so that each character is read once an
-            epoch.
+        stride: The distance between the starts of windows; `context` if not given, so that each character is
+            read once per epoch.
 
     Reference: the standard library's `pydoc_data.topics`.
     """

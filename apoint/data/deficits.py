@@ -1,8 +1,8 @@
-"""Deficits of the training images, as in studies of critical periods; those of labels are re-exported.
+"""Deficits of the training images, as in studies of critical periods; label deficits are re-exported.
 
-A deficit is a function `(x, y, draw, strength, num_classes) -> (x, y)`; at strength 0 it returns what it
-was given. The window of epochs and the strength are the engine's; the settings here say only what kind of
-impairment it is. Where half an impairment makes sense, strength blends; else it is a share of samples.
+A deficit is a function `(x, y, draw, strength, num_classes) -> (x, y)`; at strength 0 it returns its
+inputs unchanged. The engine sets the window of epochs and the strength; the settings here only define the
+kind of impairment. Where half an impairment makes sense, strength blends; otherwise it is a share of samples.
 
 Legend: B batch, C channel, H height, W width.
 """
@@ -67,9 +67,9 @@ Place = Literal[
 
 @functools.lru_cache(maxsize=64)
 def resampling_matrix(size: int, factor: float) -> Tensor:
-    """The linear map [size, size] of shrinking a line of pixels by a factor and stretching it again.
+    """The linear map [size, size] that shrinks a line of pixels by a factor and enlarges it again.
 
-    Both ways are bilinear; shrinking averages over the pixels that fall together (a triangle, as Pillow's).
+    Both steps are bilinear; shrinking averages over the pixels that merge (a triangle filter, as in Pillow).
     """
     small = max(1, round(size / factor))
     identity = torch.eye(size, dtype=torch.float64)[None, None]
@@ -79,7 +79,7 @@ def resampling_matrix(size: int, factor: float) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def gaussian_matrix(size: int, sigma: float) -> Tensor:
-    """The linear map [size, size] of smoothing a line of pixels, mirrored at its ends (… 1 0 | 0 1 2 …)."""
+    """The linear map [size, size] that smooths a line of pixels, mirrored at its ends (… 1 0 | 0 1 2 …)."""
     radius = int(4 * sigma + 0.5)
     offset = torch.arange(-radius, radius + 1, dtype=torch.float64)
     weight = torch.exp(-0.5 * (offset / sigma) ** 2)
@@ -97,15 +97,15 @@ def smooth(x: Tensor, along_HH: Tensor, across_WW: Tensor) -> Tensor:
 
 @register("deficit", "blur", course="B1", strength="blend")
 def blur(*, factor: Factor = 4.0) -> Deficit:
-    """Blur images by shrinking them and enlarging them again, as a cataract would.
+    """Blur images by shrinking them and enlarging them again, like a cataract.
 
     The deficit of the experiments on critical periods. An image of H×W is resized to H/factor × W/factor
     (rounded, at least 1) with averaging, and back to H×W bilinearly: 32×32 → 8×8 → 32×32 at the paper's
-    factor of 4. The paper does not say how it shrinks; here as Pillow does, so that nothing is aliased.
+    factor of 4. The paper does not say how it shrinks images; here it is done as in Pillow, without aliasing.
     Strength s blends: (1−s)·x + s·blurred.
 
     Args:
-        factor: How many times smaller the image becomes in between; 1 changes nothing.
+        factor: How many times smaller the intermediate image is; 1 changes nothing.
 
     Reference:
         Achille, Rovere, Soatto (2019), Critical learning periods in deep networks.
@@ -122,13 +122,13 @@ def blur(*, factor: Factor = 4.0) -> Deficit:
 def gaussian_blur(*, sigma: Sigma = 2.0) -> Deficit:
     """Blur images with a Gaussian filter.
 
-    A smooth alternative to `blur` whose cut-off can be set continuously: weights ∝ exp(−d²/(2·sigma²)) at
-    distance d pixels, up to 4·sigma, with the image mirrored at its edges, as scipy's `gaussian_filter`.
-    Not in the paper. Strength s blends: (1−s)·x + s·blurred.
+    A smooth alternative to `blur` with a continuous cut-off: weights ∝ exp(−d²/(2·sigma²)) at distance d
+    pixels, up to 4·sigma, with the image mirrored at its edges, as in scipy's `gaussian_filter`. Not in the
+    paper. Strength s blends: (1−s)·x + s·blurred.
 
     Args:
-        sigma: Standard deviation of the filter in pixels. 2 removes about what `blur` by 4 removes: both
-            halve waves that are some 11 pixels long.
+        sigma: Standard deviation of the filter in pixels. 2 removes about as much as `blur` by 4: both halve
+            waves about 11 pixels long.
 
     Reference:
         Vogelsang et al. (2018), Potential downside of high initial visual acuity, PNAS 115.
@@ -142,7 +142,7 @@ def gaussian_blur(*, sigma: Sigma = 2.0) -> Deficit:
 
 
 def rotate(x: Tensor, degrees: float) -> Tensor:
-    """Images turned counter-clockwise; exactly for multiples of 90°, else bilinearly with zeros outside."""
+    """Rotate images counter-clockwise: exactly for multiples of 90°, else bilinearly with zeros outside."""
     quarters, rest = divmod(degrees % 360, 90)
     if rest == 0:
         return torch.rot90(x, int(quarters), (2, 3))
@@ -152,12 +152,12 @@ def rotate(x: Tensor, degrees: float) -> Tensor:
 
 @register("deficit", "rotation", course="B1 B10", strength="share")
 def rotation(*, degrees: Real = 90.0) -> Deficit:
-    """Turn all images by the same angle.
+    """Rotate all images by the same angle.
 
-    A mild deficit: low-level statistics stay as they are, and networks recover from it. Multiples of 90°
-    move pixels exactly (`torch.rot90`); other angles interpolate bilinearly about the centre, with zero
-    coming in from outside. Half a rotation would be two images in one, so strength is the share of images
-    that are turned.
+    A mild deficit: low-level statistics are unchanged, and networks recover from it. Multiples of 90°
+    move pixels exactly (`torch.rot90`); other angles interpolate bilinearly about the centre, with zeros
+    outside the image. Half a rotation would be two images in one, so strength is the share of images
+    that are rotated.
 
     Args:
         degrees: The angle, counter-clockwise. 90 and 270 need square images.
@@ -181,14 +181,14 @@ def rotation(*, degrees: Real = 90.0) -> Deficit:
 
 @register("deficit", "flip", course="B1 B10", strength="share")
 def flip(*, direction: Direction = "vertical") -> Deficit:
-    """Turn all images upside down.
+    """Flip all images, by default upside down.
 
-    The paper's mild deficit: the network learns all it needs, about a world the wrong way up, and recovers.
+    The paper's mild deficit: the network learns all it needs, about an upside-down world, and recovers.
     x′[i, j] = x[H−1−i, j]. Half a flip would be two images in one, so strength is the share of images that
     are flipped.
 
     Args:
-        direction: `vertical` as in the paper, `horizontal` (left and right change places), or `both`.
+        direction: `vertical` as in the paper, `horizontal` (swaps left and right), or `both`.
 
     Reference:
         Achille, Rovere, Soatto (2019), Critical learning periods in deep networks.
@@ -220,17 +220,17 @@ def missing_mask(place: Place, part: float, draw: Draw, size: tuple[int, int]) -
 
 @register("deficit", "missing", course="B1", strength="blend")
 def missing(*, place: Place = "bottom", part: Part = 0.5, fill: Share = 0.0) -> Deficit:
-    """Leave a part of every image out.
+    """Leave out a part of every image.
 
-    What the network does not see it cannot learn to use. A strip (`top`, `bottom`, `left`, `right`), a
-    corner, or a box (`centre`, or `random`: anywhere inside, anew for each image and epoch) takes `part` of
-    the image's height, width or both, rounded to pixels and at least one. Not in the paper, which the
-    course extends by incomplete images. Strength s blends: the part fades from what it was to the fill.
+    The network cannot learn to use what it does not see. A strip (`top`, `bottom`, `left`, `right`), a
+    corner, or a box (`centre`, or `random`: anywhere inside, redrawn for each image and epoch) covers `part`
+    of the image's height, width or both, rounded to pixels and at least one. Not in the paper; the course
+    adds incomplete images. Strength s blends: the part fades from its original content to the fill.
 
     Args:
         place: Which part is missing.
         part: The share of the side that is missing: 0.5 is a half for strips, a quadrant for corners.
-        fill: The grey level in [0, 1] that is seen instead.
+        fill: The grey level in [0, 1] shown instead.
 
     Reference:
         The course's notes, section 1.2.
@@ -249,13 +249,13 @@ def noise(*, how: Literal["replace", "add"] = "replace", std: Deviation = 0.25) 
     """Replace images by noise (sensory deprivation), or add noise to them.
 
     With `replace`, as in the paper, nothing of the image is left: x′ = ½ + std·ε for images and std·ε for
-    other inputs; with `add`, x′ = x + std·ε. ε ~ N(0, 1), independent for each number and new in each
+    other inputs; with `add`, x′ = x + std·ε. ε ~ N(0, 1), independent for each number and redrawn in each
     epoch; images are clamped to [0, 1]. The paper does not give the distribution of its noise. Strength s
     blends: (1−s)·x + s·x′.
 
     Args:
         how: `replace` the input, or `add` to it.
-        std: Standard deviation of the noise, in units of the input (images lie in [0, 1]).
+        std: Standard deviation of the noise, in units of the input (images are in [0, 1]).
 
     Reference:
         Achille, Rovere, Soatto (2019), Critical learning periods in deep networks.

@@ -1,4 +1,4 @@
-"""What every deficit shares: its contract, and the two meanings of its strength.
+"""Shared by all deficits: the contract, and the two meanings of strength.
 
 A deficit is an impairment of the training data for part of training; the engine decides when it begins,
 when it ends and how strong it is at each step.
@@ -17,11 +17,11 @@ from apoint.data.streams import Draw
 from apoint.errors import UsageError
 
 Deficit = Callable[[Tensor, Tensor, Draw, float, int], tuple[Tensor, Tensor]]
-"""(inputs, targets, draw, strength in [0, 1], num_classes) → (inputs, targets); never writes into them."""
+"""(inputs, targets, draw, strength in [0, 1], num_classes) → (inputs, targets); never works in place."""
 
 
 def check_strength(strength: float, who: str) -> None:
-    """Refuse a strength that is not between 0 and 1, which a schedule may have produced."""
+    """Raise if the strength is not between 0 and 1, which a schedule may have produced."""
     if not 0 <= strength <= 1:
         raise UsageError(f"{who}: strength must be between 0 and 1, got {strength:g}; change its schedule")
 
@@ -40,10 +40,10 @@ def blended(who: str, impair: Callable[[Tensor, Draw], Tensor]) -> Deficit:
 
 
 def shared_out(who: str, impair: Callable[[Tensor, Draw], Tensor]) -> Deficit:
-    """A deficit whose strength is the share of samples that suffer it in full.
+    """A deficit whose strength is the share of samples that it affects in full.
 
-    A sample suffers while its own uniform number is below the strength, so that within an epoch a weaker
-    deficit hits some of the samples that a stronger one hits, and no others.
+    A sample is affected while its own uniform number is below the strength, so that within an epoch a weaker
+    deficit affects some of the samples that a stronger one affects, and no others.
     """
 
     def apply(x: Tensor, y: Tensor, draw: Draw, strength: float, num_classes: int) -> tuple[Tensor, Tensor]:

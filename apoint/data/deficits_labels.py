@@ -1,7 +1,7 @@
 """Deficits of the targets: labels permuted among the classes, labels drawn at random.
 
-Which label a sample gets depends on the deficit's own seed and the sample's index, not on the epoch: a
-wrong label stays wrong in the same way, so that it can be learned (and, for random ones, memorised).
+The label of a sample depends on the deficit's own seed and the sample's index, not on the epoch: a wrong
+label stays wrong in the same way, so that it can be learned (and, for random labels, memorised).
 
 Legend: B batch, K classes.
 """
@@ -37,7 +37,7 @@ def _require_classes(y: Tensor, who: str) -> None:
 
 
 def _suffering(draw: Draw, seed: int, purpose: str, strength: float) -> Tensor:
-    """Which samples suffer, [B]; the same in every epoch, and growing with the strength."""
+    """Which samples are affected, [B]; the same ones in every epoch, and more with growing strength."""
     return Draw(key(seed, purpose), draw.index_B).uniform() < strength
 
 
@@ -45,13 +45,13 @@ def _suffering(draw: Draw, seed: int, purpose: str, strength: float) -> Tensor:
 def permuted_labels(*, seed: WholeNumber = 0) -> Deficit:
     """Give each class the label of another, always the same one.
 
-    A deficit of high-level knowledge with nothing lost: the task is as easy as before, only the names are
-    wrong, and the paper finds that a network recovers from it. The label c becomes π(c), with π a fixed
-    random permutation. The paper takes any permutation; here π is a single cycle through all classes, so
+    A deficit of high-level knowledge that loses no information: the task is as easy as before, only the names
+    are wrong, and the paper finds that a network recovers from it. The label c becomes π(c), with π a fixed
+    random permutation. The paper uses any permutation; here π is a single cycle through all classes, so
     that no class keeps its label. Strength is the share of samples relabelled, the same ones in every epoch.
 
     Args:
-        seed: Chooses the permutation π, and which samples are relabelled at a strength below 1.
+        seed: Selects the permutation π, and which samples are relabelled at a strength below 1.
 
     Reference:
         Achille, Rovere, Soatto (2019), Critical learning periods in deep networks.
@@ -76,13 +76,13 @@ def permuted_labels(*, seed: WholeNumber = 0) -> Deficit:
 def random_labels(*, seed: WholeNumber = 0) -> Deficit:
     """Give each sample a label drawn at random, always the same one.
 
-    Nothing but memorising is possible. Often confused with permuted labels, which the paper on critical
+    Only memorisation is possible. Often confused with permuted labels, which the paper on critical
     periods uses; replications that drew random labels instead found lasting damage. Each label is uniform
-    on all classes, the right one included, and belongs to the sample for good. Strength is the share of
+    over all classes, including the correct one, and is fixed for the sample. Strength is the share of
     samples relabelled, the same ones in every epoch.
 
     Args:
-        seed: Chooses the labels, and which samples are relabelled at a strength below 1.
+        seed: Selects the labels, and which samples are relabelled at a strength below 1.
 
     Reference:
         Zhang et al. (2017), Understanding deep learning requires rethinking generalization, section 2.

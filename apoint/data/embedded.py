@@ -15,11 +15,11 @@ from apoint.registry import register
 
 @register("dataset", "digits", origin="embedded", input="image", task="classification")
 def digits() -> Source:
-    """Handwritten digits of 8 × 8 pixels: 1797 images, 10 classes, within scikit-learn.
+    """Handwritten digits of 8 × 8 pixels: 1797 images, 10 classes, included in scikit-learn.
 
     For a first network and for tests: real handwriting, loaded in milliseconds, where a small network reaches
     about 97 %. scikit-learn stores ink as 0 to 16; here it is a byte, ⌊ink · 255 / 16 + ½⌋, which can be
-    undone. There is no published test part, so one is split off, stratified.
+    inverted. There is no published test part, so one is split off, stratified.
 
     Reference: E. Alpaydin, C. Kaynak, «Optical Recognition of Handwritten Digits», UCI Machine Learning
     Repository, 1998 (its test file).
@@ -33,7 +33,7 @@ def digits() -> Source:
 def _table() -> npt.NDArray[np.float64]:
     """64 amounts of ink and the digit, row by row, from scikit-learn's file.
 
-    Importing scikit-learn takes a second, reading its file a few milliseconds; so it is imported only where
+    Importing scikit-learn takes a second, reading its file a few milliseconds; so it is imported only if
     the file is not in its usual place.
     """
     package = importlib.util.find_spec("sklearn")

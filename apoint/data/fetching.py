@@ -1,7 +1,7 @@
-"""Fetching the public datasets: resumed where it was cut, and checked before it gets its final name.
+"""Fetch the public datasets: resume where a download was cut, and check it before it gets its final name.
 
-A download grows in a `.part` file beside its target and is renamed only when its hash is the published one.
-Nothing is fetched unless it is asked for.
+A download grows in a `.part` file next to its target and is renamed only if its hash is the published one.
+Nothing is fetched unless requested.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from apoint.data.sums import digest_of_file, is_as_fetched, write_sums
 from apoint.errors import ApointError, StorageError, UnknownNameError, UsageError, one_line
 
 Progress = Callable[[str, int, int], None]
-"""Called with the file's name, the bytes so far and the bytes in all."""
+"""Called with the file's name, the bytes so far and the total bytes."""
 
 ATTEMPTS = 4
 TIMEOUT_SECONDS = 30.0
 PAUSE_SECONDS = 1.0  # before the second attempt; twice as long before each further one
 _CHUNK = 1 << 20
 _LONGEST_PAUSE = 60.0
-_MOST_SENT = 16  # a file in the smallest of chunks takes less than so many times its size
+_MOST_SENT = 16  # a file in the smallest of chunks takes less than this many times its size
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -54,10 +54,10 @@ def fetch(
     """Fetch a public dataset and return the folder that holds its files.
 
     Args:
-        name: Its name, such as `fashion-mnist`.
+        name: The dataset's name, such as `fashion-mnist`.
         root: Where to put it; `$APOINT_DATA` or `~/.cache/apoint` if not given.
-        force: Fetch it even if it is there.
-        progress: Called now and then with the file's name, the bytes so far and the bytes in all.
+        force: Fetch it even if it is already there.
+        progress: Called repeatedly with the file's name, the bytes so far and the total bytes.
     """
     if name not in PUBLIC:
         raise UnknownNameError("dataset to fetch", name, PUBLIC)
@@ -70,7 +70,7 @@ def fetch(
 
 
 def is_complete(remote: Remote, base: Path) -> bool:
-    """Whether the file, or each member of the archive, is there and whole."""
+    """Whether the file, or each member of the archive, is present and complete."""
     if not remote.members:
         target = base / remote.file
         return (
@@ -86,7 +86,7 @@ def is_complete(remote: Remote, base: Path) -> bool:
 
 
 def fetch_remote(remote: Remote, base: Path, progress: Progress | None = None) -> None:
-    """Fetch one file into `base`, and take its members out if it is an archive."""
+    """Fetch one file into `base`, and extract its members if it is an archive."""
     target = base / remote.file
     download(remote.urls, target, size=remote.size, digest=remote.digest, progress=progress)
     if remote.members:
@@ -97,7 +97,7 @@ def fetch_remote(remote: Remote, base: Path, progress: Progress | None = None) -
 def download(
     urls: tuple[str, ...], target: Path, *, size: int, digest: str, progress: Progress | None = None
 ) -> None:
-    """Download to `target` from the first address that gives the file with this hash."""
+    """Download to `target` from the first URL that serves the file with this hash."""
     part = target.with_name(target.name + ".part")
     with _storing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,9 +119,9 @@ def download(
 
 
 def _checked(url: str, part: Path, size: int, digest: str, progress: Progress | None) -> None:
-    """Transfer the whole file and check it; what is wrong is removed.
+    """Transfer the whole file and check it; a wrong file is removed.
 
-    If the wrong file began with a part from an earlier time, that part may be to blame: once more without it.
+    If the wrong file began with a part from an earlier time, that part may be the cause: retry without it.
     """
     is_resumed = _length(part) > 0
     _transfer(url, part, size, progress)
@@ -135,7 +135,7 @@ def _checked(url: str, part: Path, size: int, digest: str, progress: Progress | 
 
 
 def _transfer(url: str, part: Path, size: int, progress: Progress | None) -> None:
-    """Let `part` grow to the whole file, beginning again where the connection was cut."""
+    """Extend `part` to the whole file, resuming where the connection was cut."""
     if not re.match(r"https?://", url):
         raise UsageError(f"{url}: only http and https addresses can be fetched")
     watch = Watch(most_bytes=_MOST_SENT * size + (1 << 24))
@@ -160,7 +160,7 @@ def _length(path: Path) -> int:
 
 
 def _continue(url: str, part: Path, size: int, progress: Progress | None, watch: Watch) -> None:
-    """One connection: ask for what is missing and append it; raises `_CutError` if it ends too early."""
+    """Over one connection, request what is missing and append it; raise `_CutError` if it ends too early."""
     if _length(part) > size:
         part.unlink()
     have = _length(part)
@@ -183,7 +183,7 @@ def _continue(url: str, part: Path, size: int, progress: Progress | None, watch:
 
 
 def _opened(url: str, have: int, part: Path, watch: Watch) -> http.client.HTTPResponse:
-    """The server's answer to a request for the file from byte `have` on."""
+    """The server's response to a request for the file from byte `have` on."""
     headers = {"User-Agent": "apoint", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -202,17 +202,17 @@ def _opened(url: str, have: int, part: Path, watch: Watch) -> http.client.HTTPRe
         raise FetchError(f"the server leads to no address ({_foreign(error)})") from None
     except (http.client.HTTPException, OSError) as error:
         raise _CutError from error
-    except ValueError as error:  # a redirection that cannot be taken apart
+    except ValueError as error:  # a redirect that cannot be parsed
         raise FetchError(f"the server leads to no address ({_foreign(error)})") from None
 
 
 def _foreign(text: object) -> str:
-    """What a server said, for a message: clean and short."""
+    """A server's text for a message, cleaned and shortened."""
     return one_line(str(text)[:200])
 
 
 def _begins_at(answer: http.client.HTTPResponse, have: int) -> int:
-    """Where the server's answer begins: at our end if it honours ranges, else at the beginning."""
+    """Where the server's response begins: at byte `have` if it honours ranges, else at the beginning."""
     if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     stated = re.match(r"bytes ([0-9]{1,18})-", answer.headers.get("Content-Range", ""))
@@ -224,7 +224,7 @@ def _begins_at(answer: http.client.HTTPResponse, have: int) -> int:
 def _copy(
     answer: http.client.HTTPResponse, stream: IO[bytes], have: int, size: int, progress: Progress | None
 ) -> int:
-    """Append what comes, up to `size` bytes in all; returns how many there are, or would be."""
+    """Append what arrives, up to `size` bytes in total; return how many bytes there are, or would be."""
     name = _foreign(answer.url.rsplit("/", 1)[-1])
     while have <= size and (chunk := _received(answer)):
         have += len(chunk)
@@ -237,7 +237,7 @@ def _copy(
 
 def _received(answer: http.client.HTTPResponse) -> bytes:
     try:
-        return answer.read1(_CHUNK)  # what has come, so that nothing is lost if the connection is given up
+        return answer.read1(_CHUNK)  # what has arrived, so that nothing is lost if the connection is given up
     except (http.client.HTTPException, OSError) as error:
         raise _CutError from error
 
@@ -264,7 +264,7 @@ def _refuse_full(part: Path, size: int) -> None:
 
 @contextlib.contextmanager
 def _storing(path: Path) -> Iterator[None]:
-    """Turns what the disk refuses into one sentence. Nothing of the network may run inside uncaught."""
+    """Turn disk errors into one sentence. No network code may run inside without catching its errors."""
     try:
         yield
     except OSError as error:
@@ -277,9 +277,9 @@ def _storing(path: Path) -> Iterator[None]:
 
 
 def extract(archive: Path, members: Mapping[str, int], base: Path) -> None:
-    """Take the named members, which must be plain files, out of a tar archive; nothing else in it is touched.
+    """Extract the named members, which must be plain files, from a tar archive; nothing else is touched.
 
-    Each goes to `base` under the name asked for, never under one that the archive chooses.
+    Each goes to `base` under the requested name, never under one that the archive chooses.
     """
     missing = set(members)
     try:

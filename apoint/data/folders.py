@@ -1,4 +1,4 @@
-"""Folders of images, a class per directory, read with Pillow into one tensor of bytes.
+"""Folders of images, one directory per class, read with Pillow into one tensor of bytes.
 
 photos/cat/1.png  photos/dog/2.jpg                    # the test part is split off
 photos/train/cat/1.png  photos/test/cat/9.png         # published parts; val/ or test/ or both
@@ -28,12 +28,12 @@ from apoint.registry import register
 Memory = Literal["auto", "all", "lazy"]
 
 IN_MEMORY_BYTES = 1 << 31
-"""With `memory: auto`, images that take more than this are decoded as they are needed."""
+"""With `memory: auto`, images that take more than this are decoded on demand."""
 _VALIDATION = ("val", "valid", "validation")
 
 
 class FolderImages:
-    """Image files below a folder, by number; see `stored.ImageFiles`."""
+    """Image files below a folder, indexed by number; see `stored.ImageFiles`."""
 
     def __init__(self, folder: Path, paths: Sequence[Path], decoding: Decoding) -> None:
         self.folder, self.decoding = str(folder), decoding
@@ -45,7 +45,7 @@ class FolderImages:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image, (C, H, W): given by the settings, or that of the first."""
+        """The shape of one image, (C, H, W): given by the settings, or that of the first image."""
         size, channels = self.decoding.size, 3 if self.decoding.colour == "rgb" else 1
         return self._decoded(0).shape if size is None else (channels, size, size)
 
@@ -77,13 +77,13 @@ class FolderImages:
 
 
 def held(splits: dict[str, Split], memory: Memory, where: str, notes: list[str]) -> dict[str, Split]:
-    """Splits of stored images, decoded into memory if that is asked for or, with `auto`, if they are few.
+    """Splits of stored images, decoded into memory if requested or, with `auto`, if they are few.
 
     Args:
         splits: The parts, with stored images.
-        memory: What the user wants.
-        where: What a note begins with.
-        notes: Gets what was decided.
+        memory: The user's setting.
+        where: The beginning of a note.
+        notes: Receives a note on what was decided.
     """
     total = sum(split.inputs.numel() for split in splits.values())
     if memory == "lazy" or (memory == "auto" and total > IN_MEMORY_BYTES):
@@ -104,14 +104,14 @@ def held(splits: dict[str, Split], memory: Memory, where: str, notes: list[str])
 
 
 def _size(path: Path) -> int:
-    """The size of an image file; a pipe, a device or a link that leads nowhere is refused here."""
+    """The size of an image file; raise for a pipe, a device or a dangling link."""
     try:
         found = path.stat()
         if stat.S_ISREG(found.st_mode):
             return found.st_size
     except OSError:
         pass
-    with open_file(path) as stream:  # says what is wrong
+    with open_file(path) as stream:  # raises with the reason
         return os.fstat(stream.fileno()).st_size
 
 
@@ -131,7 +131,7 @@ def _directories(folder: Path) -> list[Path]:
 
 
 def _images(folder: Path) -> tuple[list[Path], int]:
-    """The image files below `folder`, in order, and how many other files there are; links are not entered."""
+    """The image files below `folder`, in order, and the number of other files; links are not followed."""
     files = [
         Path(place, name)
         for place, _, names in os.walk(folder, onerror=_unreadable)
@@ -153,7 +153,7 @@ def _classes(folder: Path) -> tuple[str, ...]:
 
 
 def _listing(folder: Path, classes: Sequence[str], notes: list[str]) -> list[tuple[Path, int]]:
-    """Each image below `folder` with its class; `notes` gets what was left out."""
+    """Each image below `folder` with its class; `notes` receives what was left out."""
     found = []
     strangers = 0
     for entry in _directories(folder):
@@ -183,7 +183,7 @@ def _split(folder: Path, listing: list[tuple[Path, int]], decoding: Decoding) ->
 
 
 def named_parts(folder: Path) -> dict[str, Path]:
-    """The folders of the parts: train and what is beside it, or the folder itself."""
+    """The folders of the parts: train and those next to it, or the folder itself."""
     if not (folder / "train").is_dir():
         return {"train": folder}
     parts = {"train": folder / "train"}
@@ -205,21 +205,21 @@ def image_folder(
     colour: Colour = "rgb",
     memory: Memory = "auto",
 ) -> Source:
-    """A folder of images, one class per directory, with Pillow.
+    """A folder of images, one class per directory, read with Pillow.
 
-    For photographs of one's own. The classes are the directories' names in order. If the folder has a `train`
-    directory, classes are looked for in it, and in `test` and `val` beside it; `val` alone serves as the test
-    part. Images are turned upright by their EXIF orientation, which torchvision's `ImageFolder` does not do,
-    and held in memory as bytes, or decoded as they are needed. With `size`, a JPEG of four times that size or
-    more is decoded at a reduced size first, never below twice what is asked for.
+    For your own photographs. The classes are the directories' names in sorted order. If the folder has a
+    `train` directory, classes are read from it, and from `test` and `val` next to it; `val` alone is used as
+    the test part. Images are rotated upright by their EXIF orientation, which torchvision's `ImageFolder`
+    does not do, and held in memory as bytes or decoded on demand. With `size`, a JPEG of at least four times
+    that size is first decoded at a reduced size, never below twice the requested size.
 
     Args:
         path: The folder.
-        size: Bring every image to size × size: the shorter side is fitted, the longer one cropped at the
-            centre; without it all images must have one size already.
+        size: Resize every image to size × size: the shorter side is fitted, the longer one cropped at the
+            centre; without it all images must already have the same size.
         colour: `rgb` for three channels, `gray` for one.
-        memory: `all` holds the decoded images in memory, `lazy` decodes them as they are needed; `auto` takes
-            the second for more than 2 GiB.
+        memory: `all` holds the decoded images in memory, `lazy` decodes them on demand; `auto` uses `lazy`
+            for more than 2 GiB.
 
     Reference: `torchvision.datasets.ImageFolder`, for the layout.
     """
@@ -231,7 +231,7 @@ def image_folder(
     parts = named_parts(folder)
     classes = _classes(parts["train"])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what Pillow only warns of, such as a damaged header, is damage here
+        warnings.simplefilter("error")  # Pillow only warns about some damage, such as a broken header
         read = {
             name: _split(place, _listing(place, classes, notes), decoding) for name, place in parts.items()
         }

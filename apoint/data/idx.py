@@ -1,7 +1,7 @@
 """MNIST and Fashion-MNIST, and the IDX format they come in.
 
 An IDX file is two zero bytes, a byte for the type of its numbers (8: bytes), a byte for the number of
-dimensions, each dimension as four bytes with the highest first, then the numbers.
+dimensions, each dimension as four big-endian bytes, then the numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLOTHES = (
 )
 _BYTE_TYPE = 8
 _MOST_RATIO = 1032
-"""So many bytes, at most, come out of one that gzip compressed."""
+"""The most bytes that one byte of gzip-compressed data can expand to."""
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
@@ -131,17 +131,17 @@ def is_the_other(name: str, labels: Tensor) -> bool:
 
 
 def belongs(name: str, folder: Path) -> bool:
-    """Whether the files in `folder` are those of `name` and not of its namesake."""
+    """Whether the files in `folder` are those of `name` and not of the other set with the same file names."""
     path = find_file(folder, FILES[1])
     return path is not None and not is_the_other(name, read_idx(path, 1))
 
 
 @register("dataset", "mnist", origin="public", input="image", task="classification")
 def mnist(root: Path | None = None) -> Source:
-    """MNIST: handwritten digits of 28 × 28 pixels, 60 000 to learn from and 10 000 to test on.
+    """MNIST: handwritten digits of 28 × 28 pixels, 60 000 for training and 10 000 for testing.
 
-    The best known of all; a small convolutional network exceeds 99 %, so it rarely tells two good methods
-    apart. Read from the published IDX files, plain or `.gz`.
+    The best known dataset; a small convolutional network exceeds 99 %, so it rarely separates two good
+    methods. Read from the published IDX files, plain or `.gz`.
 
     Reference: Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, «Gradient-based learning applied to document
     recognition», Proceedings of the IEEE 86, 1998.
@@ -151,10 +151,10 @@ def mnist(root: Path | None = None) -> Source:
 
 @register("dataset", "fashion-mnist", origin="public", input="image", task="classification")
 def fashion_mnist(root: Path | None = None) -> Source:
-    """Fashion-MNIST: articles of clothing of 28 × 28 pixels, 60 000 to learn from and 10 000 to test on.
+    """Fashion-MNIST: articles of clothing of 28 × 28 pixels, 60 000 for training and 10 000 for testing.
 
-    In the format of MNIST, and harder: about 90 % for a multi-layer perceptron, 93 % for a small
-    convolutional network. Read from the published IDX files, plain or `.gz`; Debian's package
+    Same format as MNIST, but harder: about 90 % for a multi-layer perceptron, 93 % for a small
+    convolutional network. Read from the published IDX files, plain or `.gz`; the Debian package
     `dataset-fashion-mnist` has them.
 
     Reference: H. Xiao, K. Rasul, R. Vollgraf, «Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine

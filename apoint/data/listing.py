@@ -1,4 +1,4 @@
-"""What datasets there are, which of them are here, and a report on one of them.
+"""List the datasets and which of them are present, and report on one of them.
 
 For `apoint data list` and `apoint data check`.
 """
@@ -29,7 +29,7 @@ class Entry:
         summary: What it is, in one line.
         origin: `embedded` (nothing to fetch), `public` (files that `fetch` gets) or `file` (the user's own).
         present: Whether it can be loaded now; a dataset that reads the user's file always can.
-        where: The folder of its files, or words.
+        where: The folder of its files, or a short phrase.
     """
 
     name: str
@@ -41,11 +41,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found on a dataset.
+    """What `check` found about a dataset.
 
     Attributes:
         data: The loaded data, notes included.
-        class_counts: For each split, the number of samples of each class; empty unless classes are predicted.
+        class_counts: For each split, the number of samples of each class; empty unless the task is
+            classification.
     """
 
     data: Data
@@ -64,7 +65,7 @@ class Report:
 
 
 def catalogue(root: str | Path | None = None) -> list[Entry]:
-    """All registered datasets by name, with whether and where they are here."""
+    """All registered datasets by name, with whether they are present and where."""
     base = Path(root).expanduser() if root is not None else None
     entries = []
     for name, ingredient in registry("dataset").items():

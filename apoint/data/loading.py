@@ -1,4 +1,4 @@
-"""From a name, a file or tensors to `Data`: build, refuse, split, normalise, examine.
+"""From a name, a file or tensors to `Data`: build, validate, split, normalise, examine.
 
 data = load("digits", validation=0.1)
 data = load({"name": "csv", "path": "wine.csv", "target": "quality"})
@@ -48,7 +48,7 @@ BY_EXTENSION = {
     ".tar": "tar-shards",
 }
 MOST_SAMPLED = 10_000
-"""Of more stored images, mean and standard deviation are taken over this many, drawn with a fixed seed."""
+"""For more stored images, mean and standard deviation are taken over this many, drawn with a fixed seed."""
 
 
 def load(
@@ -66,11 +66,11 @@ def load(
 
     Args:
         spec: `digits`, `{name: csv, path: wine.csv}`, or `wine.csv`.
-        root: Where to look for files first; then come `$APOINT_DATA` and the usual places.
-        seed: Decides which samples are held out and which a limit takes.
+        root: Where to look for files first; then `$APOINT_DATA` and the usual places are searched.
+        seed: Determines which samples are held out and which `limit` keeps.
         validation: The share of the training samples to hold out for validation; 0 for none.
-        test_share: The share of all samples to hold out for testing, where the dataset has no test samples.
-        limit: Learn from only so many training samples, each class in proportion.
+        test_share: The share of all samples to hold out for testing, if the dataset has no test samples.
+        limit: The number of training samples to use, each class in proportion.
         normalise: Whether `Data.normalise` subtracts the mean and divides by the standard deviation.
         settings: Further settings of the dataset, such as `context=64`.
     """
@@ -83,14 +83,14 @@ def load(
 
 
 def _named(spec: str | Mapping[str, Any], root: Path | None) -> str | Mapping[str, Any]:
-    """A path turned into the spec of the dataset that reads it; anything else as it is."""
+    """Turn a path into the spec of the dataset that reads it; return anything else unchanged."""
     if not isinstance(spec, str) or spec in registry("dataset"):
         return spec
     extension = Path(spec).suffix.lower()
     if not extension and "/" not in spec and not exists(Path(spec)):
         raise UnknownNameError("dataset", spec, registry("dataset"))
     if extension == ".tar":
-        return {"name": BY_EXTENSION[extension], "path": spec}  # it may stand for many
+        return {"name": BY_EXTENSION[extension], "path": spec}  # it may name many files
     path = resolve(spec, root)
     if path.is_dir():
         return {"name": "image-folder", "path": str(path)}
@@ -115,7 +115,7 @@ class Handling:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a source comes from: the name and settings of a dataset, and where files are looked for first."""
+    """Where a source comes from: the name and settings of a dataset, and the folder searched first."""
 
     name: str
     settings: Mapping[str, Any]
@@ -132,7 +132,7 @@ class Origin:
 
     @property
     def where(self) -> str:
-        """How messages about it begin."""
+        """The beginning of messages about it."""
         return f"dataset {self.name!r}"
 
     @property
@@ -140,17 +140,17 @@ class Origin:
         return "root" in registry("dataset")[self.name].supplied
 
     def read(self) -> Source:
-        """The source, read or computed anew."""
+        """Read or compute the source."""
         supplied = {"root": self.root} if self._searches else {}
         source: Source = registry("dataset").build({"name": self.name, **self.settings}, **supplied)
         checks.refuse_infinite(source, self.where)
         return source
 
     def identity(self) -> str | None:
-        """The same for two readings that give the same source; None if nobody can tell.
+        """A key that is equal for two reads of the same source; None if that cannot be determined.
 
-        The stamps of the files it names are part of it, so that a file that has changed is read again. A
-        dataset of the user's own making may depend on anything.
+        It includes the stamps of the files that the source names, so that a file that has changed is read
+        again. A user-defined dataset may depend on anything.
         """
         if not getattr(registry("dataset")[self.name].build, "__module__", "").startswith("apoint."):
             return None
@@ -167,11 +167,11 @@ class Origin:
 
 
 def _stamp(path: Path) -> str:
-    """What changes when a file does, or any file below a folder."""
+    """A hash that changes when a file does, or any file below a folder."""
     digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape"))
     try:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            found = file.stat() if file.exists() else file.lstat()  # a link may lead nowhere
+            found = file.stat() if file.exists() else file.lstat()  # a link may dangle
             stamp = f"{file}\0{found.st_mtime_ns} {found.st_size} {found.st_ino};"
             digest.update(stamp.encode("utf-8", "surrogateescape"))
     except OSError as error:
@@ -183,11 +183,11 @@ def _stamp(path: Path) -> str:
 class DatasetCache:
     """Datasets held for many replicas, so that each is read, checked and split once.
 
-    What comes out of it is shared: nobody may change its tensors, and `changed` tells whether somebody did.
+    The data it returns is shared: its tensors must not be changed in place; `changed` reports if they were.
 
     Attributes:
-        sources: The sources used last, by identity.
-        divided: The data used last, by identity, seed and handling.
+        sources: The most recently used sources, by identity.
+        divided: The most recently used data, by identity, seed and handling.
     """
 
     sources: OrderedDict[str, Source] = field(default_factory=OrderedDict)
@@ -195,7 +195,7 @@ class DatasetCache:
     _versions: dict[str, list[int]] = field(default_factory=dict)
 
     def data(self, origin: Origin, seed: int, handling: Handling) -> Data:
-        """The data of an origin, split by a seed, as `load` gives it."""
+        """The data of an origin, split by a seed, as `load` returns it."""
         found = self._place(origin, seed, handling)
         if found is None:
             return assemble(origin.read(), where=origin.where, seed=seed, **vars(handling))
@@ -207,7 +207,7 @@ class DatasetCache:
         return replace(self.divided[place], notes=list(self.divided[place].notes))
 
     def _place(self, origin: Origin, seed: int, handling: Handling) -> tuple[str, int, Source] | None:
-        """Where data is held, the seed that decides it, and its source; None if it cannot be held."""
+        """The key under which data is held, the seed that determines it, and its source; None if not held."""
         identity = origin.identity()
         if identity is None:
             return None
@@ -219,7 +219,7 @@ class DatasetCache:
         return json.dumps([identity, seed, vars(handling)], default=str), seed, source
 
     def keep(self, shelf: OrderedDict[str, Held], place: str, value: Held) -> None:
-        """Hold a source or data; of many, the one used longest ago is let go."""
+        """Hold a source or data; if there are too many, drop the least recently used."""
         shelf[place] = value
         self._versions[place] = [tensor._version for tensor in tensors_of(value)]
         if len(shelf) > MOST_KEPT:
@@ -231,7 +231,7 @@ class DatasetCache:
 
     @property
     def changed(self) -> bool:
-        """Whether somebody wrote into a tensor held here."""
+        """Whether a tensor held here was changed in place."""
         return any(
             [tensor._version for tensor in tensors_of(value)] != self._versions[place]
             for place, value in self._values.items()
@@ -243,7 +243,7 @@ _CACHE: ContextVar[DatasetCache | None] = ContextVar("dataset_cache", default=No
 
 @contextmanager
 def use_dataset_cache(kept: DatasetCache) -> Iterator[DatasetCache]:
-    """Let `load`, in this thread, take from `kept` what is there, and leave in it what it reads."""
+    """Let `load`, in this thread, reuse what `kept` holds and store in it what it reads."""
     token = _CACHE.set(kept)
     try:
         yield kept
@@ -252,7 +252,7 @@ def use_dataset_cache(kept: DatasetCache) -> Iterator[DatasetCache]:
 
 
 def tensors_of(value: Source | Data) -> list[Tensor]:
-    """The inputs and targets of all splits, or what stands behind inputs that are stored elsewhere."""
+    """The inputs and targets of all splits; for inputs stored elsewhere, the tensors behind them."""
     splits = (value.train, value.validation, value.test)
     return [
         tensor
@@ -263,7 +263,7 @@ def tensors_of(value: Source | Data) -> list[Tensor]:
 
 
 def seed_matters(source: Source, handling: Handling) -> bool:
-    """Whether the seed decides which samples go where; a text is divided by position."""
+    """Whether the seed determines which samples go where; a text is split by position."""
     draws = source.test is None or bool(handling.validation) or handling.limit is not None
     return draws and source.facts.task != "language"
 
@@ -278,7 +278,7 @@ def assemble(
     limit: int | None = None,
     normalise: bool = True,
 ) -> Data:
-    """A source as `Data`: refused or split, its missing values filled, its numbers computed."""
+    """A source as `Data`: validated and split, its missing values filled, its statistics computed."""
     checks.refuse(source, where)
     try:
         parts = splits.divide(source, seed=seed, validation=validation, test_share=test_share, limit=limit)
@@ -319,18 +319,18 @@ def _identity(size: int) -> tuple[Tensor, Tensor]:
 def moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation over the samples, per channel or per feature (dimension 1), as float32.
 
-    Bytes are counted as numbers in [0, 1], with whole-number sums, so that the result is the same on any
-    number of threads. A feature that does not change gets the standard deviation 1: it is centred and not
-    blown up. Of stored images at most `MOST_SAMPLED` are read.
+    Bytes count as numbers in [0, 1], with whole-number sums, so that the result is the same for any number of
+    threads. A constant feature gets the standard deviation 1: it is centred but not blown up. At most
+    `MOST_SAMPLED` stored images are read.
     """
     mean, variance = _byte_moments(inputs) if inputs.dtype == torch.uint8 else _float_moments(inputs)
     std = variance.clamp_min(0).sqrt()
-    is_constant = std <= 1e-6 * mean.abs()  # what float32 cannot tell from rounding
+    is_constant = std <= 1e-6 * mean.abs()  # float32 cannot distinguish it from rounding
     return mean.float(), torch.where(is_constant, 1.0, std).float()
 
 
 def _byte_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """From how often each byte occurs: exact, and faster than arithmetic on every pixel."""
+    """Moments from the count of each byte: exact, and faster than arithmetic on every pixel."""
     value = torch.arange(256, dtype=torch.float64) / 255
     stored = as_stored(inputs)
     pieces = sampled(stored).pieces() if stored is not None else [inputs]
@@ -354,7 +354,7 @@ def sampled(images: StoredImages) -> StoredImages:
 
 
 def _float_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """In two passes over pieces of about a million numbers; NaN and infinity are left out."""
+    """Moments in two passes over pieces of about a million numbers; NaN and infinity are left out."""
     rows_NCM = inputs.detach().cpu().reshape(len(inputs), inputs.shape[1], -1).numpy()
     step = max(1, 2**20 // rows_NCM[0].size)
     starts = range(0, len(rows_NCM), step)
@@ -373,7 +373,7 @@ def _float_moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _filled(parts: dict[str, Split]) -> tuple[dict[str, Split], list[str]]:
-    """NaN replaced by the mean of its feature in the training part, and a note that says how many."""
+    """Replace NaN by the mean of its feature in the training part, with a note on how many there were."""
     mean_F = parts["train"].inputs.nanmean(0).nan_to_num(0.0)  # a feature with no value at all becomes 0
     filled, notes = {}, []
     for name, split in parts.items():

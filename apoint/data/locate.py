@@ -1,11 +1,10 @@
-"""Where files are: the folders that are searched for a dataset, and paths that a recipe names.
+"""Locate files: the folders that are searched for a dataset, and paths that a recipe names.
 
-The order: the `root` that was given, `$APOINT_DATA`, apoint's own cache (where `fetch` puts things), the
-folders that torchvision users have (`./data`, `~/data`), and `/usr/share/datasets`, where Debian's packages
-put theirs.
+The search order: the given `root`, `$APOINT_DATA`, apoint's own cache (where `fetch` puts files), the folders
+that torchvision users have (`./data`, `~/data`, `~/.cache/torchvision`), and `/usr/share/datasets`, where
+Debian packages put theirs.
 
-A path that stands for many files is spelled with braces and the shell's signs: `train-{000000..001281}.tar`,
-`{train,extra}-*.tar`.
+A path for many files uses braces and shell wildcards: `train-{000000..001281}.tar`, `{train,extra}-*.tar`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _RANGE = re.compile(r"(\d{1,12})\.\.(\d{1,12})")
 
 
 def cache() -> Path:
-    """The folder where fetched files go if neither `root` nor `$APOINT_DATA` says otherwise."""
+    """The folder where fetched files go if neither `root` nor `$APOINT_DATA` is set."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "apoint"
 
@@ -92,7 +91,7 @@ def open_file(path: Path) -> BinaryIO:
 
     Raises:
         UsageError: The name is wrong: there is no such file, it may not be read, or it is a pipe, a device, …
-        StorageError: The machine is to blame.
+        StorageError: The machine is at fault.
     """
     try:
         return open_regular(path)
@@ -104,7 +103,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something under this name; a name that no file can have is none."""
+    """Whether something exists under this name; False for a name that no file can have."""
     try:
         return path.exists()
     except OSError:  # a name that is too long, a folder that may not be searched
@@ -120,7 +119,7 @@ def user_path(path: str) -> Path:
 
 
 def resolve(path: str, root: Path | None = None) -> Path:
-    """A path that a recipe names: as it stands, else under `root`, else under `$APOINT_DATA`."""
+    """A path that a recipe names: as written, else under `root`, else under `$APOINT_DATA`."""
     plain = user_path(path)
     bases = _bases(root)
     for candidate in (plain, *(base / plain for base in bases)):
@@ -133,15 +132,15 @@ def resolve(path: str, root: Path | None = None) -> Path:
 
 
 def _bases(root: Path | None) -> list[Path]:
-    """The folders that a path may be relative to, beside the current one."""
+    """The folders that a path may be relative to, besides the current one."""
     bases = [root] if root is not None else []
     return [*bases, store(None)] if os.environ.get("APOINT_DATA") else bases
 
 
 def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
-    """The files that a path with braces or `*?[]` names, in order, looked for where `resolve` looks.
+    """The files that a path with braces or `*?[]` names, in order, searched where `resolve` searches.
 
-    Every file that the braces spell out must be there; of the shell's signs at least one file.
+    Every file that the braces spell out must exist; wildcards must match at least one file.
     """
     spelled = spell_out(pattern)
     if spelled == [pattern] and not glob.has_magic(pattern):
@@ -159,7 +158,7 @@ def resolve_all(pattern: str, root: Path | None = None) -> list[Path]:
         return list(dict.fromkeys(path for paths in found for path in paths))
     return [
         resolve(pattern, root)
-    ]  # it may be a plain name with such signs in it; else this says what is wrong
+    ]  # it may be a plain name with such characters in it; else this reports what is wrong
 
 
 def _matches(path: str) -> list[Path]:
@@ -169,7 +168,7 @@ def _matches(path: str) -> list[Path]:
 
 
 def spell_out(pattern: str) -> list[str]:
-    """The names that braces stand for: `{a,b}` for each word, `{08..11}` for each number, digits kept."""
+    """The names that braces expand to: `{a,b}` for each word, `{08..11}` for each number, digits kept."""
     names, done = [""], 0
     for found in _BRACES.finditer(pattern):
         words = _words(pattern, found)
@@ -197,7 +196,7 @@ def _words(pattern: str, braces: re.Match[str]) -> list[str]:
 
 
 def missing(name: str, root: Path | None = None) -> UsageError:
-    """What to say when a public dataset is not here."""
+    """The error for a public dataset that is not present."""
     searched = ", ".join(str(place) for place in places(root))
     return UsageError(
         f"dataset {name!r}: its files are in none of {searched}; get them with 'apoint data fetch {name}' or "

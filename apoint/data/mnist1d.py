@@ -1,8 +1,8 @@
-"""MNIST-1D: ten short curves, distorted and drowned in noise, that tell architectures apart in seconds.
+"""MNIST-1D: ten short curves, distorted and noisy, that separate architectures in seconds.
 
-The published generator draws from numpy's `RandomState`, whose stream is frozen for good. The draws here are
-made in the published order, so that the default settings give the published 4000 + 1000 samples; the
-distortions are then applied to all samples at once.
+The published generator draws from numpy's `RandomState`, whose stream is frozen. The draws here are made in
+the published order, so that the default settings give the published 4000 + 1000 samples; the distortions are
+then applied to all samples at once.
 
 Dimension letters: N samples, L points of a signal.
 """
@@ -40,14 +40,14 @@ CURVES = (
     (5, 4, 3.5, 3.5, 4, 5, 5, 4, 3.5, 3.5, 4, 5),
     (5, 4, 3.5, 3.5, 4, 5, 5, 5, 5, 4.7, 4.3, 5),
 )
-_FEWEST_PADDING, _MOST_PADDING = 36, 60  # zeros put behind a curve
-_WIDE = len(CURVES[0]) + _MOST_PADDING  # points of a signal until the last step
-_NOISE_WIDTH = 2.0  # the deviation, in points, of the Gaussian that correlates the background's noise
+_FEWEST_PADDING, _MOST_PADDING = 36, 60  # zeros appended to a curve
+_WIDE = len(CURVES[0]) + _MOST_PADDING  # points of a signal before the last step
+_NOISE_WIDTH = 2.0  # standard deviation, in points, of the Gaussian that correlates the background noise
 _OFFSET = 1e-8  # marks a curve's own zeros, so that only the background is replaced by noise
 
 
 def templates() -> Array:
-    """The ten curves: centred, scaled to unit deviation, shifted to begin at 0, divided by 6."""
+    """The ten curves: centred, scaled to unit standard deviation, shifted to begin at 0, divided by 6."""
     heights = np.array(CURVES)
     unit = (heights - heights.mean(1, keepdims=True)) / heights.std(1, keepdims=True)
     result: Array = (unit - unit[:, :1]) / 6
@@ -70,7 +70,7 @@ class _Draws:
 
 def _draw(samples: int, max_translation: int, length: int, seed: int) -> _Draws:
     """The published order: per sample padding, stretch, shift, two noises, slope; then the two shuffles."""
-    rng = np.random.RandomState(seed)  # a generator of its own: the global one is not touched
+    rng = np.random.RandomState(seed)  # a separate generator: the global one is not touched
     uniform = np.empty((samples, 3))
     shift = np.empty(samples, dtype=np.int64)
     noise = np.empty((2, samples, _WIDE))
@@ -86,7 +86,7 @@ def _draw(samples: int, max_translation: int, length: int, seed: int) -> _Draws:
 
 
 def _stretched(curves_NL: Array, padding: npt.NDArray[np.int64]) -> Array:
-    """Each curve with its zeros behind it, read at evenly spaced places: more padding, narrower curve."""
+    """Each curve followed by its zeros, read at evenly spaced points: more padding, narrower curve."""
     points = curves_NL.shape[1]
     last = (points + padding - 1)[:, None]
     padded = np.zeros((len(curves_NL), _WIDE))
@@ -99,14 +99,14 @@ def _stretched(curves_NL: Array, padding: npt.NDArray[np.int64]) -> Array:
 
 
 def _rolled(signals_NL: Array, shift: npt.NDArray[np.int64]) -> Array:
-    """Each signal moved to the right by its shift, what falls off coming in again on the left."""
+    """Each signal rolled to the right by its shift, wrapping around."""
     place_NL = (np.arange(_WIDE)[None, :] - shift[:, None]) % _WIDE
     result: Array = np.take_along_axis(signals_NL, place_NL, 1)
     return result
 
 
 def _with_noise(signals_NL: Array, draws: _Draws, correlated: float, independent: float) -> Array:
-    """The background replaced by smooth noise, and grain on every point."""
+    """Replace the background by smooth noise and add grain to every point."""
     from scipy.ndimage import gaussian_filter1d
 
     smooth = gaussian_filter1d(correlated * draws.background_NL, _NOISE_WIDTH, axis=1)
@@ -138,24 +138,24 @@ def mnist_1d(
 ) -> Source:
     """MNIST-1D: ten digit-like curves of 40 points, distorted and noisy.
 
-    Small enough to train in seconds, and yet it separates models: about 32 % for logistic regression, 68 %
+    Small enough to train in seconds, yet it separates models: about 32 % for logistic regression, 68 %
     for a multi-layer perceptron, 94 % for a convolutional network. A curve of 12 points is followed by 36 to
     60 zeros, stretched to 72 points, multiplied by 1 + `scale` · (u − ½), rolled by less than
     `max_translation`; its background becomes `correlated_noise` smoothed by a Gaussian of 2 points,
     `independent_noise` is added to all points, the line `shear` · (u − ½) · (t − ½) is subtracted, and it is
-    read at `length` points. Then the whole set is centred and scaled to unit deviation. The defaults give the
-    published samples, in float32.
+    read at `length` points. Then the whole set is centred and scaled to unit standard deviation. The defaults
+    give the published samples, in float32.
 
     Args:
-        num_samples: Training and test samples together, shared evenly by the ten digits.
-        train_share: The share of them to learn from; the rest is the test part.
+        num_samples: Training and test samples together, divided evenly among the ten digits.
+        train_share: The share of them for training; the rest is for testing.
         length: The number of points of a signal.
         scale: The width of the interval around 1 from which the height is drawn.
-        max_translation: The shift is drawn from 0 up to this many points, this one excluded.
-        correlated_noise: The deviation, before smoothing, of the noise that replaces the background.
+        max_translation: The shift is drawn from 0 up to this many points, exclusive.
+        correlated_noise: The standard deviation, before smoothing, of the noise that replaces the background.
         independent_noise: The standard deviation of the noise on each point.
         shear: The width of the interval around 0 from which the slope is drawn.
-        shuffle_points: Whether to put the points of all signals in one random order, which only removes
+        shuffle_points: Whether to put the points of all signals in one random order, which removes only
             locality.
         seed: The seed of the published generator.
 

@@ -1,4 +1,4 @@
-"""Arrays from an NPZ file. Objects are refused: reading them would run code from the file."""
+"""Arrays from an NPZ file. Objects are rejected: reading them would run code from the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apoint.data.memory import refuse_too_large
 from apoint.errors import UsageError, one_line, suggestion
 from apoint.registry import register
 
-# What people call their arrays, the more telling names first.
+# Common names of arrays, the more specific ones first.
 TRAIN_INPUTS = ("x_train", "X_train", "train_images", "train_x", "inputs", "x", "X", "images", "data")
 TRAIN_TARGETS = ("y_train", "Y_train", "train_labels", "train_y", "targets", "y", "Y", "labels", "target")
 TEST_INPUTS = ("x_test", "X_test", "test_images", "test_x", "test_inputs")
@@ -29,7 +29,7 @@ _HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _MOST_RATIO = 1032
-"""So many bytes, at most, come out of one that deflate compressed."""
+"""The most bytes that one byte of deflate-compressed data can expand to."""
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -49,7 +49,7 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
             f"{path}: it holds something else than plain numbers ({_reason(error)}), and reading that could "
             "run code from the file; save arrays of numbers"
         ) from None
-    except Exception as error:  # whatever zipfile says of foreign bytes, they are no NPZ
+    except Exception as error:  # any error from zipfile means that this is not an NPZ file
         raise UsageError(
             f"{path}: not readable as NPZ ({_reason(error)}); save it again with numpy.savez"
         ) from None
@@ -66,7 +66,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any
 
 
 def _refuse_lies(path: Path, archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int) -> None:
-    """Compare what each array claims to hold with what is there, before memory is set aside for it."""
+    """Compare what each array claims to hold with what is there, before memory is allocated for it."""
     total = 0
     for member in members:
         with archive.open(member) as file:
@@ -111,8 +111,7 @@ def _pick(
 
 
 def _channels_first(array: npt.NDArray[Any], channels: str) -> npt.NDArray[Any]:
-    """Images [N, H, W, C] as [N, C, H, W]; with `auto` only where the last dimension alone looks like "
-    "channels."""
+    """Images [N, H, W, C] as [N, C, H, W]; with `auto` if only the last dimension looks like channels."""
     if array.ndim != 4:
         return array
     likely = (1, 3, 4)
@@ -133,20 +132,20 @@ def npz_file(
     test_targets: str | None = None,
     channels: Literal["auto", "first", "last"] = "auto",
 ) -> Source:
-    """Arrays from an NPZ file, such as numpy.savez writes.
+    """Arrays from an NPZ file, as written by numpy.savez.
 
     Bytes [N, H, W] or [N, C, H, W] are images, floats [N, C, L] signals, [N, F] vectors; whole-number targets
-    are classes, floats are regression targets. Arrays of Python objects are refused.
+    are classes, floats are regression targets. Arrays of Python objects are rejected.
 
     Args:
         path: The NPZ file.
-        inputs: The name of the array of inputs; looked for under usual names, such as x_train, if not given.
-        targets: The name of the array of targets; looked for under usual names, such as y_train, if not
-            given.
-        test_inputs: The name of the array of test inputs; usual names such as x_test; a part is split off if
-            absent.
-        test_targets: The name of the array of test targets; usual names such as y_test.
-        channels: Where images have their channels; `auto` takes the last dimension if only it is 1, 3 or 4.
+        inputs: The name of the array of inputs; if not given, usual names such as x_train are tried.
+        targets: The name of the array of targets; if not given, usual names such as y_train are tried.
+        test_inputs: The name of the array of test inputs; if not given, usual names such as x_test are tried;
+            a part is split off if absent.
+        test_targets: The name of the array of test targets; if not given, usual names such as y_test are
+            tried.
+        channels: Where images have their channels; `auto` uses the last dimension if only it is 1, 3 or 4.
 
     Reference: `numpy.savez` and `numpy.load` with `allow_pickle=False`.
     """

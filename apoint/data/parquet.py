@@ -1,4 +1,4 @@
-"""Tables from Parquet files, with the types that the file states."""
+"""Tables from Parquet files, with the types stated in the file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_parquet(path: Path) -> Table:
 
 
 def _parquet_bytes(metadata: Any) -> int:
-    """What a file takes in memory by its own account: repeated values are stored once, and read as many."""
+    """A file's size in memory according to its metadata: repeated values are stored once, read in full."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     unpacked: int = sum(abs(group.total_byte_size) for group in groups)
     cells: int = abs(metadata.num_rows) * metadata.num_columns
@@ -51,7 +51,7 @@ def _parquet_bytes(metadata: Any) -> int:
 
 
 def _cells(column: Any, types: Any) -> Sequence[Any] | npt.NDArray[Any]:
-    """A column's cells; numbers as an array, with NaN where there is none."""
+    """A column's cells; numbers as an array, with NaN for missing ones."""
     if types.is_integer(column.type) or types.is_floating(column.type):
         array: npt.NDArray[Any] = column.to_numpy()
         return array
@@ -73,20 +73,20 @@ def parquet_file(
 ) -> Source:
     """A table from a Parquet file: one column is the target, the others are features.
 
-    As the dataset `csv`, with the types that the file states. Needs pyarrow, which is an optional part
+    Like the dataset `csv`, with the types stated in the file. Needs pyarrow, an optional dependency
     (`pip install apoint[parquet]`).
 
     Args:
         path: The Parquet file.
-        test_path: A second file with the same columns to test on; without it a part is split off.
+        test_path: A second file with the same columns for testing; without it a part is split off.
         target: The column to predict, by name or by number from 0; negative numbers count from the end.
         task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
-            20 different whole numbers, each twice on average.
+            20 different whole numbers, each occurring twice on average.
         ignore: Columns to leave out, by name or number.
-        categorical: Features that are categories, by name or number; each of their values becomes an input
-            that is 1 in the rows of that value and 0 in the others.
+        categorical: Categorical features, by name or number; each of their values becomes an input that is 1
+            in the rows with that value and 0 in the others.
         allow_missing: Whether missing features are replaced by their column's mean in the training part;
-            without it they are refused.
+            without it they raise an error.
 
     Reference: Apache Parquet, parquet.apache.org.
     """

@@ -1,7 +1,7 @@
-"""From an image file's bytes to pixels: what Pillow is asked for, and what is refused.
+"""From an image file's bytes to pixels: how Pillow decodes it, and what is rejected.
 
-The same image gives the same pixels however it is stored (a file of its own or a member of a tar) and
-whenever it is read.
+The same image gives the same pixels regardless of how it is stored (a separate file or a member of a tar) and
+when it is read.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Colour = Literal["rgb", "gray"]
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 MOST_BYTES = 1 << 30
-"""An image file of more bytes is none."""
+"""The size limit of an image file; a larger file is not an image."""
 Side = Annotated[int, NotTruth, Field(ge=1, le=16384)]
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""What Pillow may take a file for; it knows formats that start other programs, such as EPS."""
+"""The formats that Pillow may use; it also supports formats that start other programs, such as EPS."""
 REDUCING_GAP = 2
-"""A JPEG much larger than asked for is decoded at 1/2, 1/4 or 1/8, but no smaller than this times `size`."""
+"""A JPEG much larger than requested is decoded at 1/2, 1/4 or 1/8, but no smaller than this times `size`."""
 _DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to read an image: what to make of its size and its colours.
+    """How to read an image: the size and the colours of the result.
 
     Attributes:
-        size: Bring it to size × size; None leaves it as it is.
+        size: Resize it to size × size; None keeps its size.
         colour: Three channels or one.
     """
 
@@ -51,11 +51,11 @@ class Decoding:
 
     @property
     def mode(self) -> str:
-        """Pillow's word for the colours."""
+        """Pillow's name for the colours."""
         return "RGB" if self.colour == "rgb" else "L"
 
     def __call__(self, file: Path | bytes, where: str, thing: str = "file") -> Pixels:
-        """The image as bytes [C, H, W]; raises a `UsageError` that begins with `where`.
+        """The image as bytes [C, H, W]; raise a `UsageError` that begins with `where`.
 
         Args:
             file: The image's file, or its content.
@@ -69,7 +69,7 @@ class Decoding:
                 image = self._image(stream, where)
             except (UsageError, MemoryError):
                 raise
-            except Exception as error:  # whatever a decoder says of foreign bytes, they are no image
+            except Exception as error:  # any error from a decoder means that this is not an image
                 reason = one_line(str(error).partition(" <_io.")[0] or type(error).__name__)
                 raise UsageError(
                     f"{where}: the image cannot be read ({reason}); replace or remove the {thing}"
@@ -80,7 +80,7 @@ class Decoding:
         return pixels[None] if self.mode == "L" else pixels.transpose(2, 0, 1)
 
     def _image(self, stream: IO[bytes], where: str) -> Image:
-        """The whole image in the colours that are asked for, upright."""
+        """The whole image in the requested colours, upright."""
         from PIL import Image, ImageOps
 
         with Image.open(stream, formats=_FORMATS) as opened:
@@ -94,10 +94,10 @@ class Decoding:
 
 
 def _refuse(image: Image, where: str) -> None:
-    """Stop before anything is decoded at what bytes cannot hold and at what may fill the memory.
+    """Raise, before decoding, for images that bytes cannot hold and for those that may fill the memory.
 
-    Pillow only warns of an image of more than `MAX_IMAGE_PIXELS`, and whether a warning is an error cannot be
-    said for one thread of several.
+    Pillow only warns about an image of more than `MAX_IMAGE_PIXELS`, and warnings cannot be turned into
+    errors for one thread of several.
     """
     from PIL import Image as Pillow
 
@@ -112,5 +112,5 @@ def _refuse(image: Image, where: str) -> None:
 
 
 def _flat(image: Image) -> Image:
-    """A palette with transparency spelled out, without which Pillow would guess."""
+    """Convert a palette with transparency to RGBA explicitly; otherwise Pillow would guess."""
     return image.convert("RGBA") if "transparency" in image.info else image

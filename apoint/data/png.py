@@ -1,7 +1,7 @@
-"""Whether a PNG's compressed data hold all rows, which Pillow does not check.
+"""Check that a PNG's compressed data hold all rows, which Pillow does not check.
 
-A PNG whose compressed stream ends early, in an otherwise whole file, is decoded by Pillow without a word: the
-missing rows are left zero. So a last row of zeros is a reason to count the bytes that the stream gives.
+A PNG whose compressed stream ends early, in an otherwise whole file, is decoded by Pillow silently: the
+missing rows are left zero. So a last row of zeros is a reason to count the bytes that the stream yields.
 
 Format: PNG (W3C, third edition), 7 "Encoding the PNG image as a PNG data stream" and 10.1 "Compression".
 """
@@ -24,11 +24,11 @@ _PIECE = 1 << 16
 
 
 def refuse_missing_rows(image: Image, stream: IO[bytes]) -> None:
-    """Raise a `ValueError` if a decoded PNG lacks rows; `stream` is its file, which is moved."""
+    """Raise a `ValueError` if a decoded PNG lacks rows; `stream` is its file, whose position changes."""
     is_interlaced = bool(image.info.get("interlace"))
     last_row = image.crop((0, image.height - 1, image.width, image.height))
     if not is_interlaced and np.asarray(last_row).any():
-        return  # rows are stored in order, and only a whole one is stored
+        return  # rows are stored in order, and only whole ones are stored
     stream.seek(0)
     expected, found = _bytes_stated(stream)
     if found < expected:
@@ -36,7 +36,7 @@ def refuse_missing_rows(image: Image, stream: IO[bytes]) -> None:
 
 
 def _bytes_stated(stream: IO[bytes]) -> tuple[int, int]:
-    """How many bytes the header asks for, and how many the compressed data give, at most as many."""
+    """How many bytes the header requires, and how many the compressed data yield, at most as many."""
     stream.seek(16)  # signature, and length and name of the first chunk
     width, height, depth, colour, _, _, interlace = struct.unpack(">IIBBBBB", stream.read(13))
     passes = _ADAM7 if interlace else ((0, 0, 1, 1),)
@@ -54,7 +54,7 @@ def _row_bytes(width: int, bits: int) -> int:
 
 
 def _inflated(stream: IO[bytes], most: int) -> int:
-    """How many bytes the IDAT chunks give, counted in pieces and no further than `most`."""
+    """How many bytes the IDAT chunks yield, counted in pieces and no further than `most`."""
     inflating, count = zlib.decompressobj(), 0
     while count < most and len(head := stream.read(8)) == 8:
         length, name = struct.unpack(">I4s", head)

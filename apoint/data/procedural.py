@@ -1,9 +1,9 @@
-"""An image dataset of our own, made on the spot, whose difficulty and spatial frequencies can be chosen.
+"""The package's own image dataset, generated on the fly, with adjustable difficulty and spatial frequencies.
 
-A class is a texture (a sum of three oriented waves) seen through a blob of its own outline. A sample is
-that picture moved, turned, its waves out of step, faded, overlaid with another class's texture and
-with noise. Every sample is a function of (seed, split, index), so a longer dataset begins with the
-shorter one.
+A class is a texture (a sum of three oriented waves) seen through a blob with its own outline. A sample is
+that picture shifted and rotated, with its waves out of phase and its contrast lowered, overlaid with
+another class's texture and with noise. Every sample is a function of (seed, split, index), so a larger
+dataset begins with the smaller one.
 
 Legend: N samples, K classes, V waves, C channel, H height, W width, P pixels = H·W.
 """
@@ -38,7 +38,7 @@ _CHUNK = 2048  # samples drawn at a time, which bounds memory
 
 @dataclass(frozen=True)
 class Prototypes:
-    """What makes each class itself.
+    """The parameters that define each class.
 
     Attributes:
         cycles_KV: Spatial frequency of each wave, in cycles per image.
@@ -71,7 +71,7 @@ def frequency_band(frequency: str | float, size: int) -> tuple[float, float]:
 
 
 def draw_prototypes(seed: int, num_classes: int, channels: int, band: tuple[float, float]) -> Prototypes:
-    """The classes of a seed; a class stays the same when there are more of them."""
+    """The classes for a seed; a class stays the same if more are added."""
     draw = Draw(key(seed, "procedural-class"), torch.arange(num_classes))
     wave_KV4 = draw.child("waves").uniform(_NUM_WAVES, 4)
     colour_KVC = 0.5 + 0.5 * draw.child("colours").uniform(_NUM_WAVES, channels)
@@ -88,7 +88,7 @@ def draw_prototypes(seed: int, num_classes: int, channels: int, band: tuple[floa
 
 
 def moved_grid(size: int, turn_N: Tensor, shift_N2: Tensor) -> tuple[Tensor, Tensor]:
-    """Each pixel's place in the class's picture: across and down from the centre, in shares of the side."""
+    """Each pixel's position in the class's picture: across and down from its centre, in shares of a side."""
     line = (torch.arange(size) + 0.5) / size - 0.5
     down_P, across_P = (part.reshape(-1) for part in torch.meshgrid(line, line, indexing="ij"))
     across_NP, down_NP = across_P - shift_N2[:, :1], down_P - shift_N2[:, 1:]
@@ -99,7 +99,7 @@ def moved_grid(size: int, turn_N: Tensor, shift_N2: Tensor) -> tuple[Tensor, Ten
 def textures(
     known: Prototypes, label_N: Tensor, across_NP: Tensor, down_NP: Tensor, step_NV: Tensor
 ) -> Tensor:
-    """The waves of each sample's class at each pixel, their phases moved by `step`: [N, C, P] in [−1, 1]."""
+    """The waves of each sample's class at each pixel, with phases shifted by `step`: [N, C, P] in [−1, 1]."""
     total = across_NP.new_zeros(len(label_N), known.colour_KVC.shape[2], across_NP.shape[1])
     for wave in range(_NUM_WAVES):
         angle_N = known.angle_KV[label_N, wave]
@@ -125,7 +125,7 @@ def blobs(known: Prototypes, label_N: Tensor, across_NP: Tensor, down_NP: Tensor
 def draw_images(
     known: Prototypes, draw: Draw, label_N: Tensor, size: int, difficulty: float, noise: float
 ) -> Tensor:
-    """One image per label, uint8 [N, C, H, W]; see `procedural` for what the difficulty does."""
+    """One image per label, uint8 [N, C, H, W]; see `procedural` for the effect of the difficulty."""
     channels = known.colour_KVC.shape[2]
     reach = math.sqrt(difficulty)
     uniform = draw.uniform(6)
@@ -160,18 +160,18 @@ def procedural(
     noise: NonNegative = 0.2,
     seed: WholeNumber = 0,
 ) -> Source:
-    """Textured blobs in as many classes as wanted, of chosen difficulty and spatial frequency.
+    """Textured blobs in any number of classes, with adjustable difficulty and spatial frequency.
 
-    For experiments that must be quick, need no download, and ask what a network does with coarse or fine
-    detail: a blur by 4 keeps about half of the contrast of `low` and 4 % of that of `high`. A class is the
-    sum of three waves of random direction, phase and colour, seen through a blob of random outline. With
-    r = √difficulty, a sample is moved by up to 0.15·r of the image and turned by up to 36°·r, its waves are
-    put out of step by up to 72°·r, its contrast is lowered by up to 20 % + 60 %·r, up to 40 %·r of its
-    texture is another class's, and Gaussian noise of standard deviation 0.02 + noise·r is added. Classes are
-    equally frequent, up to one sample.
+    For quick experiments without a download on what a network does with coarse or fine detail: a blur by 4
+    keeps about half of the contrast of `low` and 4 % of that of `high`. A class is the sum of three waves of
+    random direction, phase and colour, seen through a blob of random outline. With r = √difficulty, a sample
+    is shifted by up to 0.15·r of the image and rotated by up to 36°·r, its waves are shifted in phase by up
+    to 72°·r, its contrast is lowered by up to 20 % + 60 %·r, up to 40 %·r of its texture is another class's,
+    and Gaussian noise of standard deviation 0.02 + noise·r is added. Class sizes differ by at most one
+    sample.
 
-    Measured at the other defaults, test accuracy in percent at difficulty 0 / 0.3 / 0.6 / 0.9, means over
-    seeds 0, 1, 2, where chance is 10. scikit-learn's MLP (one layer of 128, 25 epochs): 100 / 87 / 49 / 28;
+    Test accuracy in percent at difficulty 0 / 0.3 / 0.6 / 0.9 with the other settings at their defaults, mean
+    over seeds 0, 1, 2; chance is 10. scikit-learn's MLP (one layer of 128, 25 epochs): 100 / 87 / 49 / 28;
     its logistic regression: 100 / 83 / 45 / 26; 5 nearest neighbours: 100 / 88 / 35 / 17; a convolutional
     network of three layers after 8 epochs: 100 / 97 / 72 / 45. With frequency `high` the MLP falls to
     100 / 64 / 18 / 12 and the convolutional network to 100 / 91 / 51 / 27.
@@ -182,11 +182,11 @@ def procedural(
         num_test: Number of test images.
         size: Height and width in pixels.
         channels: Number of channels; with 3 the textures are coloured.
-        difficulty: From 0 (all but a template match) to 1 (close to chance for most methods).
+        difficulty: From 0 (almost a template match) to 1 (close to chance for most methods).
         frequency: Detail of the textures: `low` (1 to size/8 cycles per image), `high` (size/4 to 3·size/8),
             `mixed` (1 to 3·size/8, log-uniform), or a number of cycles per image for all waves.
-        noise: Standard deviation of the pixel noise that difficulty 1 adds, images being in [0, 1].
-        seed: Chooses the classes and the samples.
+        noise: Standard deviation of the pixel noise that difficulty 1 adds, for images in [0, 1].
+        seed: Selects the classes and the samples.
 
     Reference:
         None: the dataset is this package's own.

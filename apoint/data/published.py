@@ -1,4 +1,4 @@
-"""The public datasets: where their files can be had, how long they are, and their published hashes."""
+"""The public datasets: the URLs of their files, their sizes, and their published hashes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Remote:
     """A file to fetch.
 
     Attributes:
-        file: Its name, and under which folder of the data it goes.
-        urls: Where it can be had; the next is tried if one fails.
-        size: Its length in bytes.
+        file: Its name, including its folder below the data folder.
+        urls: Its URLs; the next is tried if one fails.
+        size: Its size in bytes.
         digest: Its published hash, `sha256:…` or `md5:…`.
-        members: Of an archive, the members to take out, each with its size (0 where it is not known); the
-            archive itself is then removed.
+        members: For an archive, the members to extract, each with its size (0 if unknown); the archive itself
+            is then removed.
     """
 
     file: str

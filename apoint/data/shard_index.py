@@ -1,10 +1,10 @@
-"""What is in a tar shard: its samples, from headers and labels alone, noted in the user's cache folder.
+"""The index of a tar shard: its samples, from headers and labels alone, stored in the user's cache folder.
 
-A sample is what shares a name up to its first dot: `n01440764/10026.jpg` with `n01440764/10026.cls`.
+Members of one sample share a name up to its first dot: `n01440764/10026.jpg` with `n01440764/10026.cls`.
 
 A cache file is a SHA-256 in hexadecimal, a line end, and JSON with the index and what it was made from: the
-shard's path, size, times and inode. It is used only if the hash is that of the JSON and the shard is still
-the same. A damaged cache file is said and made anew; a shard that has changed is read again without a word.
+shard's path, size, times and inode. It is used only if the hash matches the JSON and the shard is unchanged.
+A damaged cache file is reported and rebuilt; a shard that has changed is read again silently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apoint.errors import StorageError, UsageError
 from apoint.opening import open_regular, shown
 
 LABELS = ("cls", "json", "txt")
-"""Extensions of a sample's class, the first that is there counts."""
+"""Extensions of a sample's class; the first one present counts."""
 JSON_KEYS = ("label", "cls", "class", "target")
 _MOST_LABEL_BYTES = {"cls": 1 << 12, "txt": 1 << 12, "json": 1 << 20}
 _MOST_CACHE_BYTES = 1 << 28
@@ -40,16 +40,16 @@ Label = int | str
 
 @dataclass
 class Shard:
-    """What is in one tar file: for each sample the name, place and class of its image.
+    """The contents of one tar file: for each sample the name, position and class of its image.
 
     Attributes:
         size: The file's size in bytes.
-        mtime_ns: When it was changed last.
+        mtime_ns: When the file was last changed.
         names: The images' names in the tar.
-        offsets: Where they begin.
-        sizes: How many bytes they have.
-        labels: Their classes, numbers or names.
-        others: How many members belong to no sample.
+        offsets: Where the images begin.
+        sizes: The images' sizes in bytes.
+        labels: The images' classes, numbers or names.
+        others: The number of members that belong to no sample.
     """
 
     size: int
@@ -136,7 +136,7 @@ def _add(shard: Shard, tar: TarReader, sample: dict[str, Member]) -> None:
 
 
 def _label(tar: TarReader, member: Member, extension: str) -> Label:
-    """The class that a member names; a number where it is written as one."""
+    """The class that a member names; a number if it is written as one."""
     if member.size > _MOST_LABEL_BYTES[extension]:
         raise _no_class(tar, member, f"it has {member.size} bytes")
     try:
@@ -179,7 +179,7 @@ def _cached_at(path: Path) -> Path:
 
 
 def index_shard(path: Path) -> Shard:
-    """The samples of a tar file: those noted earlier if nothing has changed since, else read."""
+    """The samples of a tar file: from the cache if nothing has changed since, else read."""
     place, made_from = _cached_at(path), _identity(path)
     try:
         noted = _noted(place, made_from)
@@ -190,26 +190,26 @@ def index_shard(path: Path) -> Shard:
         return noted
     shard = read_shard(path)
     if (shard.size, shard.mtime_ns) == (made_from["size"], made_from["mtime_ns"]):
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
             _note(place, shard, made_from)
     return shard
 
 
 def _identity(path: Path) -> dict[str, Any]:
-    """What a shard's index is made from; a shard with the same identity was not written to."""
+    """What a shard's index is made from; a shard with the same identity has not been written to."""
     with open_file(path) as stream:
         found = os.fstat(stream.fileno())
     return {
         "path": str(path.absolute()),
         "size": found.st_size,
         "mtime_ns": found.st_mtime_ns,
-        "ctime_ns": found.st_ctime_ns,  # unlike the time of change, nobody can set it
+        "ctime_ns": found.st_ctime_ns,  # unlike the modification time, it cannot be set
         "inode": found.st_ino,
     }
 
 
 def _noted(place: Path, made_from: dict[str, Any]) -> Shard | None:
-    """What the cache says of this very shard; None if there is nothing."""
+    """The cached index of this shard; None if there is none."""
     try:
         with open_regular(place) as stream:
             digest, _, body = stream.read(_MOST_CACHE_BYTES + 1).partition(b"\n")
@@ -233,7 +233,7 @@ def _noted(place: Path, made_from: dict[str, Any]) -> Shard | None:
 
 
 def _is_sound(shard: Shard) -> bool:
-    """Whether every entry is what it should be and lies within the file."""
+    """Whether every entry is valid and within the file."""
     lists = (shard.names, shard.offsets, shard.sizes, shard.labels)
     if not all(isinstance(one, list) and len(one) == len(shard.names) for one in lists):
         return False

@@ -1,7 +1,7 @@
 """Tar shards in WebDataset's layout, read in any order without unpacking them.
 
 imagenet/train-000000.tar … train-001281.tar          # path: imagenet/train-{000000..001281}.tar
-imagenet/val-000000.tar … val-000049.tar              # or path: imagenet, and the names tell the parts
+imagenet/val-000000.tar … val-000049.tar              # or path: imagenet; the names give the parts
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PARTS = {
 
 
 class ShardImages:
-    """The images of some shards, by number; see `stored.ImageFiles`."""
+    """The images of some shards, indexed by number; see `stored.ImageFiles`."""
 
     def __init__(self, paths: list[Path], shards: list[Shard], decoding: Decoding) -> None:
         self.paths = [str(path) for path in paths]
@@ -56,7 +56,7 @@ class ShardImages:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image, (C, H, W): given by the settings, or that of the first."""
+        """The shape of one image, (C, H, W): given by the settings, or that of the first image."""
         size, channels = self.decoding.size, 3 if self.decoding.colour == "rgb" else 1
         return self._decoded(0).shape if size is None else (channels, size, size)
 
@@ -94,7 +94,7 @@ class ShardImages:
         return [self.names.text, self.names.ends, self.shards, self.offsets, self.sizes]
 
     def digest(self) -> bytes:
-        """Names, places and sizes of all images, the shards' own names, and how they are decoded."""
+        """Names, positions and sizes of all images, the shards' own names, and how they are decoded."""
         own = json.dumps([Path(path).name for path in self.paths])
         return digest_of(own, repr(self.decoding), *self.tensors())
 
@@ -120,7 +120,7 @@ def _parts(path: str, test_path: str | None, root: Path | None) -> dict[str, lis
 
 
 def _of_folder(folder: Path) -> dict[str, list[Path]]:
-    """The shards in a folder by part: as its folders say, or as words in their names do."""
+    """The shards in a folder by part, from its sub-folders or from words in the shards' names."""
     inner = named_parts(folder)
     if "train" in inner and inner["train"] != folder:
         return {part: _shards_in(place) for part, place in inner.items()}
@@ -152,7 +152,7 @@ def _shards_in(folder: Path) -> list[Path]:
 
 @dataclass
 class _Indexed:
-    """The shards of one part, with what is in them."""
+    """The shards of one part, with their contents."""
 
     paths: list[Path]
     shards: list[Shard]
@@ -187,7 +187,7 @@ class _Indexed:
 
 
 def _numbering(parts: dict[str, _Indexed]) -> dict[Label, int]:
-    """The number of each class: as it is written, or by the order of the names in the training shards."""
+    """The number of each class: as written, or by the sorted order of the names in the training shards."""
     train = parts["train"]
     first = next(shard.labels[0] for shard in train.shards if len(shard))
     for part in parts.values():
@@ -223,20 +223,20 @@ def tar_shards(
 
     For ImageNet and other sets of many images. A sample is an image and its class under one name up to the
     first dot: `0001.jpg` with `0001.cls`, else `0001.json` (its `label`, `cls`, `class` or `target`), else
-    `0001.txt`. A class is a number from 0 or a name; names are numbered in their order. WebDataset itself
-    reads shards from end to end and shuffles within a buffer; here every image has its place, so that an
-    epoch is one permutation of all and a run goes on exactly where it stopped.
+    `0001.txt`. A class is a number from 0 or a name; names are numbered in sorted order. WebDataset itself
+    reads shards from end to end and shuffles within a buffer; here every image has an index, so that an
+    epoch is one permutation of all images and a run resumes exactly where it stopped.
 
     Args:
-        path: The shards to learn from: one tar, a pattern (`train-{000000..001281}.tar`, `train-*.tar`), or a
-            folder, whose shards are told apart by `train`, `val` and `test` in their names; `val` alone
-            serves as the test part.
-        test_path: The shards to test on, likewise; by default those that the folder has.
-        size: Bring every image to size × size: the shorter side is fitted, the longer one cropped at the
-            centre; without it all images must have one size already.
+        path: The training shards: one tar, a pattern (`train-{000000..001281}.tar`, `train-*.tar`), or a
+            folder, whose shards are assigned to parts by `train`, `val` and `test` in their names; `val`
+            alone is used as the test part.
+        test_path: The test shards, in the same form; by default those in the folder, if any.
+        size: Resize every image to size × size: the shorter side is fitted, the longer one cropped at the
+            centre; without it all images must already have the same size.
         colour: `rgb` for three channels, `gray` for one.
-        memory: `all` holds the decoded images in memory, `lazy` decodes them as they are needed; `auto` takes
-            the second for more than 2 GiB.
+        memory: `all` holds the decoded images in memory, `lazy` decodes them on demand; `auto` uses `lazy`
+            for more than 2 GiB.
 
     Reference: Aizman, Maltby, Breuel (2019), High performance I/O for large scale deep learning; WebDataset.
     """

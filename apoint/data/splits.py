@@ -1,7 +1,7 @@
 """Splitting samples: stratified and seeded for classes, at random for regression, contiguous for text.
 
 A split is a pair of index tensors (kept, held out), both in ascending order, disjoint and complete. The
-same seed gives the same split, whatever else the run draws.
+same seed gives the same split, regardless of what else the run draws.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from apoint.errors import UsageError
 
 
 def quotas(counts: Tensor, total: int, *, keep_one: bool = True) -> Tensor:
-    """How many of each class to take so that `total` are taken in proportion to `counts`.
+    """How many samples of each class to take so that `total` are taken in proportion to `counts`.
 
-    Largest remainders: each class gets ⌊total · counts / N⌋, and the rest goes to the classes that lost most
-    by rounding, so that each class is within one of its exact share. With `keep_one` no class is taken whole,
-    because a class that is only held out cannot be learned; fewer than `total` are then taken where filling
-    it up would break either rule.
+    The largest-remainder method: each class gets ⌊total · counts / N⌋, and the rest goes to the classes that
+    lost most by rounding, so that each class is within one of its exact share. With `keep_one` no class is
+    taken completely, because a class that is only held out cannot be learned; fewer than `total` are then
+    taken if reaching `total` would break either rule.
     """
     counts = counts.to(torch.int64)
-    scaled = counts * total  # whole numbers: a float's rounding must not decide who gets the last place
+    scaled = counts * total  # integers: float rounding must not decide which class gets the last place
     samples = int(counts.sum())
     taken = scaled // samples
     ceiling = (counts - 1).clamp_min(0) if keep_one else counts
@@ -50,8 +50,8 @@ def stratified(
 
     Args:
         labels: The class of each sample.
-        total: How many samples to hold out.
-        seed: Decides which; the same seed gives the same samples.
+        total: The number of samples to hold out.
+        seed: Selects the samples; the same seed gives the same samples.
         counter: Separates splits of the same data that must not be related.
         keep_one: Whether every class keeps at least one sample.
     """
@@ -75,9 +75,9 @@ def _divide(order: Tensor, is_held_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def contiguous(split: Split, total: int) -> tuple[Split, Split]:
-    """The windows of a text as (kept, held out): the last `total` are held out, and none shares a character.
+    """The windows of a text as (kept, held out): the last `total` are held out; the parts share no character.
 
-    Windows that overlap the held-out text, its first target included, are left out of the kept part.
+    Windows that overlap the held-out text, including its first target, are left out of the kept part.
     """
     windows, context = split.inputs.shape
     stride = split.inputs.stride(0) or context
@@ -95,7 +95,7 @@ def contiguous(split: Split, total: int) -> tuple[Split, Split]:
 def hold_out(
     split: Split, share: float, task: str, seed: int, counter: int, what: str
 ) -> tuple[Split, Split]:
-    """`split` as (kept, held out), in the manner of its task, with `share` of the samples held out."""
+    """`split` as (kept, held out), split as its task requires, with `share` of the samples held out."""
     if not 0 < share < 1:
         raise UsageError(f"{what} must be a share between 0 and 1, both excluded, got {share:g}")
     total = round(share * len(split))
@@ -133,10 +133,10 @@ def _indices(split: Split, total: int, task: str, seed: int, counter: int) -> tu
 def divide(
     source: Source, *, seed: int, validation: float, test_share: float, limit: int | None
 ) -> dict[str, Split]:
-    """The splits of a source by name: the published ones where there are any, else held out from training.
+    """The splits of a source by name: the published ones if any, else held out from training.
 
     The test part is held out first, then the validation part from what remains, then the limit is applied:
-    so neither the limit nor the validation share changes what is tested on.
+    so neither the limit nor the validation share changes the test set.
     """
     train, test, checked = source.train, source.test, source.validation
     task = source.facts.task
@@ -151,7 +151,7 @@ def divide(
         train, checked = hold_out(train, validation, task, seed, 1, "validation")
     if limit is not None:
         train = limited(train, limit, task, seed)
-    train = replace(train, rows=None)  # nobody asks of single training samples
+    train = replace(train, rows=None)  # not needed for training samples
     found = {"train": train, "validation": checked, "test": test}
     for name, split in found.items():
         if split is not None and not len(split):

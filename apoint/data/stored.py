@@ -1,12 +1,12 @@
-"""Images that stay where they are stored until a batch needs them: `StoredImages` in the place of a tensor.
+"""Images that stay where they are stored until a batch needs them: `StoredImages` in place of a tensor.
 
 images = StoredImages.of(files)                # nothing is decoded yet
 images[10:20], images[index]                   # still nothing: fewer images
 images.prefetch(index); images.index_select(0, index)   # a batch, decoded while something else computed
 images[10:20].to("cpu"), images[0]             # tensors
 
-Threads decode (Pillow lets go of the interpreter's lock for that), each into its own rows of a batch, so that
-neither their number nor their speed changes a bit. At most `MOST_WAITING` batches are asked for ahead.
+Threads decode (Pillow releases the GIL for that), each into its own rows of a batch, so that neither their
+number nor their speed changes a single bit. At most `MOST_WAITING` batches are prefetched.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from apoint.data.pixels import Pixels
 from apoint.errors import UsageError
 
 MOST_WAITING = 4
-"""So many batches that were asked for ahead are held; the oldest makes room for another."""
+"""The most prefetched batches that are held; a new one replaces the oldest."""
 MOST_BYTES = 1 << 32
-"""More than this is not decoded at once by mistake, such as by arithmetic on all images."""
+"""The most that is decoded at once, against mistakes such as arithmetic on all images."""
 MOST_THREADS = 16
 _IMAGES_OF_A_TASK = 8
 _PIECE = 256
 
 
 class ImageFiles(Protocol):
-    """Where images are: as many as there are names, all of one shape once decoded."""
+    """Where images are stored: one per name, all of one shape once decoded."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,10 +44,10 @@ class ImageFiles(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, place: int) -> str:
-        """What messages call an image."""
+        """The name of an image in messages."""
 
     def read(self, place: int) -> Pixels:
-        """Decode an image; raises a `UsageError` that begins with its name."""
+        """Decode an image; raise a `UsageError` that begins with its name."""
 
     def tensors(self) -> list[Tensor]:
         """The index, which processes may share."""
@@ -57,7 +57,7 @@ class ImageFiles(Protocol):
 
 
 class Names:
-    """Many names in two tensors: a tenth of the memory of as many strings, and processes can share them."""
+    """Many names in two tensors: a tenth of the memory of the strings, and processes can share them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         encoded = [name.encode("utf-8", "surrogateescape") for name in names]
@@ -74,7 +74,7 @@ class Names:
 
 
 def digest_of(*parts: Tensor | str) -> bytes:
-    """A hash of tensors and words, each marked off from the next."""
+    """A hash of tensors and strings, each delimited from the next."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part.contiguous().view(torch.uint8).numpy().data
@@ -84,7 +84,7 @@ def digest_of(*parts: Tensor | str) -> bytes:
 
 
 def thread_count() -> int:
-    """How many threads decode: `$APOINT_DECODING_THREADS`, or one for each core that this process may use."""
+    """The number of decoding threads: `$APOINT_DECODING_THREADS`, or one per core this process may use."""
     chosen = os.environ.get("APOINT_DECODING_THREADS", "")
     if chosen:
         if not chosen.isdecimal() or int(chosen) < 1:
@@ -95,7 +95,7 @@ def thread_count() -> int:
 
 
 class _Batch:
-    """Images that are being decoded, in the order in which they were asked for."""
+    """Images that are being decoded, in the order in which they were requested."""
 
     def __init__(self, files: ImageFiles, places: Tensor, pool: ThreadPoolExecutor) -> None:
         self.places, self.taken = places, 0
@@ -112,7 +112,7 @@ class _Batch:
         return torch.equal(self.places[self.taken : self.taken + len(places)], places)
 
     def take(self, count: int) -> Tensor:
-        """The next images; waits for them, and raises what went wrong with the first that did."""
+        """The next images; wait for them, and raise the error of the first that failed."""
         first, last = self.taken, self.taken + count
         for task in self._tasks[first // _IMAGES_OF_A_TASK : (last - 1) // _IMAGES_OF_A_TASK + 1]:
             task.result()
@@ -121,11 +121,11 @@ class _Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether all was taken."""
+        """Whether all images were taken."""
         return self.taken >= len(self.places)
 
     def cancel(self) -> None:
-        """Leave undone what has not begun."""
+        """Cancel the tasks that have not started."""
         for task in self._tasks:
             task.cancel()
 
@@ -136,13 +136,13 @@ def _decode(files: ImageFiles, places: list[int], target: Pixels) -> None:
 
 
 class Decoder:
-    """Decodes images of some files, ahead of time where it is told what comes.
+    """Decodes images of some files, ahead of time if they are prefetched.
 
-    It travels to other processes without its threads and begins anew there, as it does in a fork.
+    It is pickled without its threads and starts fresh in the other process, as it does after a fork.
 
     Attributes:
         files: Where the images are.
-        decoded: How many images were asked of the threads so far.
+        decoded: The number of images requested from the threads so far.
     """
 
     def __init__(self, files: ImageFiles) -> None:
@@ -164,11 +164,11 @@ class Decoder:
 
     @property
     def live(self) -> int:
-        """How many images are held or being decoded ahead of time."""
+        """The number of images held or being decoded ahead of time."""
         return sum(len(batch.places) for batch in self._waiting)
 
     def prefetch(self, places: Tensor) -> None:
-        """Begin to decode these images, unless that has begun."""
+        """Start decoding these images, unless that has already started."""
         if not len(places):
             return
         with self._locked():
@@ -179,7 +179,7 @@ class Decoder:
             self._waiting.append(self._start(places))
 
     def take(self, places: Tensor) -> Tensor:
-        """These images as bytes [N, C, H, W]: those of a batch that was asked for ahead, or decoded now."""
+        """These images as bytes [N, C, H, W]: from a prefetched batch, or decoded now."""
         if not len(places):
             return torch.empty((0, *self.files.shape), dtype=torch.uint8)
         with self._locked():
@@ -196,7 +196,7 @@ class Decoder:
             self._forget(batch)
 
     def close(self) -> None:
-        """Leave what waits, and let the threads end; whoever asks again starts new ones."""
+        """Cancel what is waiting and stop the threads; the next request starts new ones."""
         with self._locked():
             pool, self._pool = self._pool, None
             for batch in self._waiting:
@@ -211,7 +211,7 @@ class Decoder:
                 self._waiting.remove(batch)
 
     def _locked(self) -> threading.Lock:
-        if self._process != os.getpid():  # a fork has neither the threads nor a lock that can be trusted
+        if self._process != os.getpid():  # a fork has neither the threads nor a usable lock
             self._begin()
         return self._lock
 
@@ -223,13 +223,14 @@ class Decoder:
 
 
 class StoredImages:
-    """Stands in for a tensor of bytes [N, C, H, W] whose images are decoded when they are needed.
+    """A substitute for a tensor of bytes [N, C, H, W] whose images are decoded on demand.
 
-    Indexing with a slice or with indices gives fewer stored images; an index, `index_select`, `to` and every
-    function of torch decode. What one computes on all of a large set is refused before it fills the memory.
+    Indexing with a slice or with indices returns fewer stored images; an index, `index_select`, `to` and
+    every torch function decode. A computation on all of a large set raises an error before it fills the
+    memory.
 
     Attributes:
-        decoder: What decodes; one for all parts of the same files.
+        decoder: The decoder, shared by all parts of the same files.
         places: Which of the files these are.
     """
 
@@ -247,12 +248,12 @@ class StoredImages:
 
     @property
     def inputs(self) -> Tensor:
-        """Itself as the inputs of a `Split`, which says it holds a tensor."""
+        """Itself as the inputs of a `Split`, which declares a tensor."""
         return cast(Tensor, self)
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the tensor that this stands for."""
+        """The shape of the tensor that this replaces."""
         return torch.Size((len(self.places), *self.decoder.files.shape))
 
     def __len__(self) -> int:
@@ -262,15 +263,15 @@ class StoredImages:
         return f"StoredImages({tuple(self.shape)})"
 
     def numel(self) -> int:
-        """How many bytes the tensor has that this stands for."""
+        """The number of bytes of the tensor that this replaces."""
         return self.shape.numel()
 
     def element_size(self) -> int:
-        """Bytes of one number."""
+        """The bytes of one number."""
         return 1
 
     def dim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return self.ndim
 
     def is_floating_point(self) -> bool:
@@ -292,11 +293,11 @@ class StoredImages:
         return self.decoder.take(self.places.index_select(0, index))
 
     def prefetch(self, index: Tensor | slice) -> None:
-        """Begin to decode the images at `index`, for the `index_select` or slice that will ask for them."""
+        """Start decoding the images at `index`, for the `index_select` or slice that will request them."""
         self.decoder.prefetch(self.places[index])
 
     def tensor(self, most_bytes: int | None = None) -> Tensor:
-        """All of these images, decoded; refuses to hold more than `most_bytes`, by default `MOST_BYTES`."""
+        """All of these images, decoded; raise for more than `most_bytes`, by default `MOST_BYTES`."""
         limit = MOST_BYTES if most_bytes is None else most_bytes
         if self.numel() > limit:
             raise UsageError(
@@ -306,11 +307,11 @@ class StoredImages:
         return self.decoder.take(self.places)
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """These images, decoded, as `Tensor.to` gives them."""
+        """These images, decoded, as `Tensor.to` returns them."""
         return self.tensor().to(*args, **kwargs)
 
     def pieces(self, rows: int = _PIECE) -> Iterator[Tensor]:
-        """These images, decoded, so many at a time, the next while the caller works on the last."""
+        """These images, decoded, `rows` at a time, the next while the caller works on the last."""
         for start in range(0, len(self), rows):
             self.prefetch(slice(start, start + rows))
             self.prefetch(slice(start + rows, start + 2 * rows))
@@ -318,11 +319,11 @@ class StoredImages:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Any other function of torch sees the decoded images."""
+        """Any other torch function sees the decoded images."""
         return func(*_decoded(args), **_decoded(kwargs or {}))
 
     def digest(self) -> bytes:
-        """A hash of the index of the files and of which of them these are; no pixel is read."""
+        """A hash of the files' index and of the selection of files; no pixel is read."""
         return digest_of(self.decoder.files.digest().hex(), self.places)
 
 
@@ -342,12 +343,12 @@ def in_gigabytes(size: int) -> str:
 
 
 def as_stored(inputs: object) -> StoredImages | None:
-    """Inputs as stored images, if that is what stands there."""
+    """The inputs if they are stored images, else None."""
     return inputs if isinstance(inputs, StoredImages) else None
 
 
 def prefetch(inputs: Tensor, index: Tensor | slice) -> None:
-    """Begin to decode rows of `inputs` that will be needed soon; a tensor has them already."""
+    """Start decoding rows of `inputs` that will be needed soon; a tensor already has them."""
     stored = as_stored(inputs)
     if stored is not None:
         stored.prefetch(index)

@@ -1,10 +1,10 @@
 """Random streams: every random number of a run is a function of (seed, purpose, counters).
 
-Nothing is drawn "next from a generator" across steps. A purpose (`init`, `order`, `augmentation`,
-`dropout`, `split`) and its counters (epoch, step, sample) are hashed to a key; from the key come either
-a freshly seeded `torch.Generator` or, for draws per sample, numbers computed from the key and the
-sample's index alone. So resuming needs only integers, the number of workers or companions cannot
-matter, and two arms that share a seed share every draw they can share.
+No generator is carried from step to step. A purpose (`init`, `order`, `augmentation`, `dropout`, `split`)
+and its counters (epoch, step, sample) are hashed to a key; the key gives either a freshly seeded
+`torch.Generator` or, for per-sample draws, numbers computed from the key and the sample's index alone.
+So resuming needs only integers, the number of workers or companions does not matter, and two arms that
+share a seed share every draw they can share.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _signed(word: int) -> int:
 
 
 def _shift_right(words: Tensor, places: int) -> Tensor:
-    """A logical shift: torch's `>>` keeps the sign bit, so the bits that came in are cleared."""
+    """A logical shift: torch's `>>` keeps the sign bit, so the bits shifted in are cleared."""
     return (words >> places) & ((1 << (64 - places)) - 1)
 
 
@@ -57,8 +57,8 @@ def _mix(words: Tensor) -> Tensor:
 class Draw:
     """Random numbers for the samples of one batch, each a function of (key, sample index) alone.
 
-    A sample gets the same numbers whichever batch it comes in and whoever its neighbours are. Several
-    users of one batch take separate draws with `child`.
+    A sample gets the same numbers in any batch and with any neighbours. Several users of one batch take
+    separate draws with `child`.
 
     Attributes:
         key: From `key(seed, purpose, epoch)`.
@@ -89,7 +89,7 @@ class Draw:
         return torch.sqrt(-2 * torch.log1p(-first)) * torch.cos(2 * torch.pi * second)
 
     def generator(self) -> torch.Generator:
-        """A generator for draws that belong to the batch as a whole, such as who is mixed with whom."""
+        """A generator for draws that belong to the whole batch, such as which samples are mixed."""
         made = torch.Generator()
         made.manual_seed(key(self.key, "batch", int(self.index_B[0]) if len(self.index_B) else 0))
         return made

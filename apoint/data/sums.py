@@ -1,7 +1,8 @@
-"""Hashes of the files that came out of a fetched archive, kept beside them and checked when they are read.
+"""Hashes of the files extracted from a fetched archive, stored next to them and checked when they are read.
 
-An archive is checked by its published hash and then removed; its members have none. `SHA256SUMS` is written
-in the form that `sha256sum --check` reads. Files without it, such as the user's own, are read as they are.
+An archive is checked against its published hash and then removed; its members have no published hash.
+`SHA256SUMS` is written in the format that `sha256sum --check` reads. Files without it, such as the user's
+own, are read without a check.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _MOST_BYTES = 1 << 20
 
 
 def write_sums(folder: Path, digests: Mapping[str, str]) -> None:
-    """Note the SHA-256 of the files in a folder, by name."""
+    """Record the SHA-256 of the files in a folder, by name."""
     part = folder / f"{SUMS}.part"
     part.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())))
     os.replace(part, folder / SUMS)
 
 
 def read_sums(folder: Path) -> dict[str, str] | None:
-    """The noted hashes by name; None if none were noted."""
+    """The recorded hashes by name; None if none were recorded."""
     if not (folder / SUMS).exists():
         return None
     with open_file(folder / SUMS) as stream:
@@ -45,13 +46,13 @@ def digest_of_file(path: Path) -> str:
 
 
 def is_as_fetched(path: Path) -> bool:
-    """Whether a file is the one that was fetched, as far as was noted."""
+    """Whether a file is the one that was fetched, as far as hashes were recorded."""
     noted = read_sums(path.parent)
     return noted is None or noted.get(path.name) == digest_of_file(path)
 
 
 def refuse_changed(path: Path, content: Buffer) -> None:
-    """Raise a `UsageError` if this content of a file is not the one that was fetched."""
+    """Raise a `UsageError` if the content of a file is not what was fetched."""
     noted = read_sums(path.parent)
     if noted is not None and noted.get(path.name) != hashlib.sha256(content).hexdigest():
         raise UsageError(

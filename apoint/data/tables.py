@@ -1,7 +1,7 @@
-"""Tables: numbers in columns, one of them the target; and their reader for CSV files.
+"""Tables: numbers in columns, one of them the target; and the reader for CSV files.
 
-Every reader makes a `Table`; from there on they are the same. What cannot be read is refused with the file,
-the line and the column.
+Every reader makes a `Table`; from there on they are the same. A cell that cannot be read raises an error with
+the file, the line and the column.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ TaskChoice = Literal["auto", "classification", "regression"]
 Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MOST_CLASSES = 20
-"""Whole numbers with at most this many different values are taken for classes, if `task` is `auto`."""
+"""Whole numbers with at most this many different values are treated as classes, if `task` is `auto`."""
 MOST_CATEGORIES = 200
 
 
 @dataclass
 class Table:
-    """Cells by column: numbers, texts, None where one is missing; a column of numbers may be an array.
+    """Cells by column: numbers, text, None if one is missing; a column of numbers may be an array.
 
     Attributes:
-        file: Where it came from.
+        file: The file it came from.
         names: The columns' names.
         columns: The cells of each column.
-        lines: Where each row stands in the file, for messages.
+        lines: The position of each row in the file, for messages.
         unit: What `lines` counts: `line` or `row`.
     """
 
@@ -55,11 +55,11 @@ class Table:
     unit: str
 
     def where(self, row: int, column: int) -> str:
-        """The place of a cell, for the beginning of a sentence."""
+        """The position of a cell, for the beginning of a sentence."""
         return f"{self.file}, {self.unit} {self.lines[row]}, column {self.names[column]!r}"
 
     def find(self, wanted: str | int, what: str) -> int:
-        """The number of the column that is called so, or stands there (from the end if negative)."""
+        """The index of the column with this name or this number (from the end if negative)."""
         if isinstance(wanted, int):
             if -len(self.names) <= wanted < len(self.names):
                 return wanted % len(self.names)
@@ -81,7 +81,7 @@ class Table:
 
 
 def as_number(cell: Any) -> float | None:
-    """A cell as a number; NaN where it is missing, None where it is text."""
+    """A cell as a number; NaN if it is missing, None if it is text."""
     if cell is None:
         return math.nan
     if isinstance(cell, str):
@@ -97,13 +97,13 @@ def as_number(cell: Any) -> float | None:
 
 
 def _short(cell: Any) -> str:
-    """A cell for a message, without the rest of a very long one."""
+    """A cell for a message, shortened if it is very long."""
     text = repr(cell)
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.float64]:
-    """A column as numbers; refuses text, infinity, and missing cells unless they are allowed."""
+    """A column as numbers; raise for text, infinity, and missing cells unless they are allowed."""
     cells = table.columns[column]
     values = cells if isinstance(cells, np.ndarray) else [as_number(cell) for cell in cells]
     found = np.array(values, dtype=np.float64)  # text became None, which becomes NaN
@@ -126,7 +126,7 @@ def numbers(table: Table, column: int, allow_missing: bool) -> npt.NDArray[np.fl
 
 
 def is_classification(cells: Sequence[Any] | npt.NDArray[Any]) -> bool:
-    """Whether a target column looks like classes: text, truth values, or few different whole numbers."""
+    """Whether a target column looks like classes: text, booleans, or few different whole numbers."""
     values = [as_number(cell) for cell in cells]
     if any(value is None for value in values) or any(isinstance(cell, bool) for cell in cells):
         return True
@@ -136,7 +136,7 @@ def is_classification(cells: Sequence[Any] | npt.NDArray[Any]) -> bool:
 
 
 def _value_name(cell: Any) -> str | None:
-    """A cell as the name of a class or category, None where it is missing; 1, 1.0 and '1' are one."""
+    """A cell as the name of a class or category, None if it is missing; 1, 1.0 and '1' are the same."""
     number = as_number(cell)
     if isinstance(cell, bool) or number is None:
         return str(cell).strip()
@@ -176,7 +176,7 @@ def to_source(
     categorical: Sequence[str | int],
     allow_missing: bool,
 ) -> Source:
-    """A table, and perhaps a second one to test on, as a source of vectors."""
+    """A table, and optionally a second one for testing, as a source of vectors."""
     aim = table.find(target, "target")
     left_out = {table.find(name, "ignore") for name in ignore}
     features = [column for column in range(len(table.names)) if column != aim and column not in left_out]
@@ -248,7 +248,7 @@ def _inputs(
 def _one_hot(
     table: Table, column: int, categories: tuple[str, ...], allow_missing: bool
 ) -> list[npt.NDArray[Any]]:
-    """An input for each category, 1 where the row is of it; NaN where the value is missing."""
+    """An input for each category, 1 in the rows of that category; NaN where the value is missing."""
     names = [_value_name(cell) for cell in table.columns[column]]
     if None in names and not allow_missing:
         raise UsageError(
@@ -272,13 +272,13 @@ def _targets(tables: list[Table], aim: int, task: str) -> tuple[list[Tensor], tu
 
 
 def read_csv(path: Path, delimiter: str | None, header: bool) -> Table:
-    """A CSV file as a table of text cells; blank lines are skipped, rows must be of one length."""
+    """A CSV file as a table of text cells; blank lines are skipped, all rows must have the same length."""
     sign = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
     return _read_numbers(path, sign, header) or _read_cells(path, sign, header)
 
 
 def _text_of(path: Path) -> TextIO:
-    """The text of a CSV file that fits into memory: a number takes 8 bytes there, and at least two here."""
+    """The text of a CSV file that fits into memory: a number takes 8 bytes there, at least 2 in the file."""
     stream = open_file(path)
     try:
         refuse_too_large(4 * os.fstat(stream.fileno()).st_size, str(path))
@@ -289,10 +289,10 @@ def _text_of(path: Path) -> TextIO:
 
 
 def _read_numbers(path: Path, sign: str, header: bool) -> Table | None:
-    """A file of finite numbers only, read fast and without a Python object per cell; None for any other."""
+    """A file of finite numbers only, read fast without a Python object per cell; None for any other file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy only warns of an empty file
+            warnings.simplefilter("error")  # numpy only warns about an empty file
             with _text_of(path) as stream:
                 names = next(csv.reader(stream, delimiter=sign)) if header else []
                 values = np.loadtxt(stream, delimiter=sign, comments=None, quotechar='"', ndmin=2)
@@ -386,17 +386,17 @@ def csv_file(
 
     Args:
         path: The CSV file, in UTF-8.
-        test_path: A second file with the same columns to test on; without it a part is split off.
+        test_path: A second file with the same columns for testing; without it a part is split off.
         target: The column to predict, by name or by number from 0; negative numbers count from the end.
         task: `classification`, `regression`, or `auto`: classification if the target is text or has at most
-            20 different whole numbers, each twice on average.
+            20 different whole numbers, each occurring twice on average.
         ignore: Columns to leave out, by name or number.
-        categorical: Features that are categories, by name or number; each of their values becomes an input
-            that is 1 in the rows of that value and 0 in the others.
-        delimiter: The character between cells; a comma, or a tab if the file ends in .tsv.
+        categorical: Categorical features, by name or number; each of their values becomes an input that is 1
+            in the rows with that value and 0 in the others.
+        delimiter: The character between cells; by default a comma, or a tab if the file ends in .tsv.
         header: Whether the first row names the columns.
         allow_missing: Whether missing features are replaced by their column's mean in the training part;
-            without it they are refused.
+            without it they raise an error.
 
     Reference: RFC 4180, «Common Format and MIME Type for Comma-Separated Values (CSV) Files», 2005.
     """

@@ -1,8 +1,8 @@
 """Tar files read strictly and in any order: where each member begins, without unpacking anything.
 
-Python's `tarfile` takes a damaged header in the middle of a file, and a file cut between two members, for the
-end of the archive, and the rest of a shard would be missing without a word. Here each is an error. Understood
-are ustar, GNU tar (long names, large sizes) and pax (paths, sizes); nothing is ever written.
+Python's `tarfile` treats a damaged header in the middle of a file, and a file cut between two members, as the
+end of the archive, and the rest of a shard would be missing silently. Here each is an error. Supported are
+ustar, GNU tar (long names, large sizes) and pax (paths, sizes); nothing is ever written.
 
 Format: POSIX.1-2017, pax, "ustar interchange format"; GNU tar manual, "Basic tar format".
 """
@@ -19,9 +19,9 @@ from apoint.errors import UsageError
 from apoint.opening import shown
 
 BLOCK = 512
-_WINDOW = 8 * BLOCK  # a small label, its header and the next header come with one read
+_WINDOW = 8 * BLOCK  # one read covers a small label, its header and the next header
 _MOST_EXTENDED = 1 << 20
-_MOST_PADDING = 16 << 20  # tar fills its last record, which has 10 KiB unless somebody asked for more
+_MOST_PADDING = 16 << 20  # tar pads its last record, which has 10 KiB unless set larger
 _EMPTY = bytes(BLOCK)
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PLAIN = (b"0", b"\0", b"7")
@@ -55,14 +55,14 @@ class TarReader:
         self._stream.close()
 
     def read(self, offset: int, count: int) -> bytes:
-        """Bytes of the file; fewer than `count` at its end."""
+        """Read bytes of the file; fewer than `count` at its end."""
         if not self._start <= offset or offset + count > self._start + len(self._window):
             self._start, self._window = offset, pread_all(self._file, max(count, _WINDOW), offset)
         begin = offset - self._start
         return self._window[begin : begin + count]
 
     def members(self) -> Iterator[Member]:
-        """All members in order; raises a `UsageError` at anything that is not as it should be."""
+        """All members in order; raise a `UsageError` for anything malformed."""
         self._refuse_compressed()
         position, extended = 0, dict[str, str]()
         while (header := self._header(position)) != _EMPTY:
@@ -116,7 +116,7 @@ class TarReader:
         return size
 
     def _extended(self, kind: bytes, offset: int, size: int) -> dict[str, str]:
-        """What a header says of the member that follows: its whole name, its size."""
+        """The fields of a header about the member that follows: its full name, its size."""
         if size > _MOST_EXTENDED:
             raise UsageError(
                 f"{self.path}: the extended header at byte {offset} has {size} bytes, which no name needs; "
@@ -128,7 +128,7 @@ class TarReader:
         return _pax(content) if kind == b"x" else {}
 
     def _refuse_rest(self, position: int) -> None:
-        """A tar ends with empty blocks; anything else after them would be lost."""
+        """Raise if anything but empty blocks follows the end mark, since it would be lost."""
         rest = self.size - position
         if rest > _MOST_PADDING:
             raise UsageError(
@@ -145,7 +145,7 @@ class TarReader:
 
 
 def pread_all(file: int, count: int, offset: int) -> bytes:
-    """Bytes of an open file; fewer than `count` only at its end, which one call does not promise."""
+    """Read bytes of an open file; fewer than `count` only at its end, which one call does not guarantee."""
     found = os.pread(file, count, offset)
     while len(found) < count and (more := os.pread(file, count - len(found), offset + len(found))):
         found += more

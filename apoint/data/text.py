@@ -1,7 +1,7 @@
 """Text as language data: characters numbered by a sorted vocabulary, cut into windows without copying.
 
 A window's target is the same window one character later. All windows are views of one tensor, so a text of
-a million characters takes eight megabytes whatever the context.
+a million characters takes eight megabytes for any context.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apoint.registry import register
 from apoint.settings import Count
 
 _BYTES_OF_A_CHARACTER = 16
-"""A character in memory: its code, its number, and what finding the vocabulary takes."""
+"""The memory for one character: its code, its number, and the search for the vocabulary."""
 
 
 def encode(text: str) -> tuple[torch.Tensor, tuple[str, ...]]:
@@ -36,9 +36,9 @@ def windows(text: str, context: int, stride: int | None, where: str) -> Source:
     Args:
         text: The whole text; the test part is split off its end later.
         context: The number of characters of a window.
-        stride: How far the next window begins after this one; None for `context`, which reads each character
+        stride: The distance between the starts of windows; None for `context`, which reads each character
             once.
-        where: The beginning of the sentence if the text is too short.
+        where: The beginning of the message if the text is too short.
     """
     tokens, vocabulary = encode(text)
     step = stride or context
@@ -67,15 +67,15 @@ def text_file(
 ) -> Source:
     """A plain text file as character language data.
 
-    For language models on a text of one's own. The vocabulary is the characters that occur anywhere in the
-    file; the end of the text is held out for testing, with no character shared.
+    For language models on your own text. The vocabulary is all characters that occur in the file; the end of
+    the text is held out for testing, with no character shared.
 
     Args:
         path: The text file.
         context: The number of characters that the model sees at once.
-        stride: How far apart windows begin; `context` if not given, so that each character is read once an
-            epoch.
-        encoding: How the file's characters are written as bytes.
+        stride: The distance between the starts of windows; `context` if not given, so that each character is
+            read once per epoch.
+        encoding: The file's character encoding.
 
     Reference: `torch.Tensor.unfold`, which makes the windows.
     """

@@ -1,4 +1,4 @@
-"""Toys with known answers: moons, circles, spirals, xor in the plane, and regression on a known teacher.
+"""Toy data with known answers: moons, circles, spirals, xor in the plane, and regression on a known teacher.
 
 The points depend on the dataset's own `seed` alone: it belongs to the recipe, so that replicas with other
 seeds learn from the same points.
@@ -39,7 +39,7 @@ def _plane(points: list[Tensor], noise: float, seed: int, purpose: str) -> Sourc
 
 
 def _shares(total: int, parts: int) -> list[int]:
-    """`total` in `parts` that differ by at most one; the later parts are the larger, as in scikit-learn."""
+    """`total` divided into `parts` that differ by at most one; later parts are larger, as in scikit-learn."""
     return [(total * (part + 1)) // parts - (total * part) // parts for part in range(parts)]
 
 
@@ -53,16 +53,16 @@ def _even(stop: float, count: int) -> Tensor:
 
 @register("dataset", "moons", origin="embedded", input="vector", task="classification")
 def moons(*, num_samples: SampleCount = 1000, noise: NonNegative = 0.1, seed: WholeNumber = 0) -> Source:
-    """Two half-moons that reach into each other, in the plane.
+    """Two interleaving half-moons in the plane.
 
     The smallest problem that no straight line solves. Class 0 is (cos θ, sin θ), class 1 is
     (1 − cos θ, ½ − sin θ), with θ evenly spaced on [0, π], plus Gaussian `noise`. Without noise these are the
     points of scikit-learn's `make_moons`.
 
     Args:
-        num_samples: How many points, half of them in each class.
+        num_samples: The number of points, half of them in each class.
         noise: The standard deviation of the Gaussian noise on both coordinates.
-        seed: Decides the noise and the order of the points.
+        seed: Determines the noise and the order of the points.
 
     Reference: `sklearn.datasets.make_moons`.
     """
@@ -79,17 +79,17 @@ def circles(
     factor: Fraction = 0.5,
     seed: WholeNumber = 0,
 ) -> Source:
-    """Two circles with one centre, in the plane.
+    """Two concentric circles in the plane.
 
     The inner class is surrounded, so one hidden layer needs at least three units. Class 0 is (cos θ, sin θ),
     class 1 is `factor` · (cos θ, sin θ), with θ evenly spaced on [0, 2π), plus Gaussian `noise`. Without
     noise these are the points of scikit-learn's `make_circles`.
 
     Args:
-        num_samples: How many points, half of them on each circle.
+        num_samples: The number of points, half of them on each circle.
         noise: The standard deviation of the Gaussian noise on both coordinates.
         factor: The radius of the inner circle; the outer one has radius 1.
-        seed: Decides the noise and the order of the points.
+        seed: Determines the noise and the order of the points.
 
     Reference: `sklearn.datasets.make_circles`.
     """
@@ -106,18 +106,18 @@ def spirals(
     noise: NonNegative = 0.02,
     seed: WholeNumber = 0,
 ) -> Source:
-    """Spirals wound into each other, one per class, in the plane.
+    """Intertwined spirals in the plane, one per class.
 
-    Hard for shallow and narrow networks: the border winds as often as the spirals do. Class k is
-    t · (cos φ, sin φ) with φ = 2π (`turns` · t + k / `num_classes`), where t = √u with u evenly spaced on (0,
-    1], so that the points lie about evenly along the arm; plus Gaussian `noise`.
+    Hard for shallow and narrow networks: the boundary winds as often as the spirals do. Class k is
+    t · (cos φ, sin φ) with φ = 2π (`turns` · t + k / `num_classes`), where t = √u with u evenly spaced on
+    (0, 1], so that the points are about evenly spaced along the arm; plus Gaussian `noise`.
 
     Args:
-        num_samples: How many points, shared evenly by the classes.
-        num_classes: How many spirals.
+        num_samples: The number of points, divided evenly among the classes.
+        num_classes: The number of spirals.
         turns: How often each spiral winds around the centre.
         noise: The standard deviation of the Gaussian noise on both coordinates.
-        seed: Decides the noise and the order of the points.
+        seed: Determines the noise and the order of the points.
 
     Reference: K. J. Lang, M. J. Witbrock, «Learning to tell two spirals apart», Connectionist Models Summer
     School, 1988 (there with three turns and 194 points without noise).
@@ -132,16 +132,16 @@ def spirals(
 
 @register("dataset", "xor", origin="embedded", input="vector", task="classification")
 def xor(*, num_samples: SampleCount = 1000, noise: NonNegative = 0.2, seed: WholeNumber = 0) -> Source:
-    """Exclusive or: four clouds at (±1, ±1), opposite corners of one class.
+    """Exclusive or: four clouds at (±1, ±1), with opposite corners in one class.
 
-    The classic that a single layer cannot learn. A point's class is 1 if the signs of its corner's
+    The classic problem that a single layer cannot learn. A point's class is 1 if the signs of its corner's
     coordinates differ, 0 if they agree; the cloud around the corner is Gaussian with standard deviation
     `noise`.
 
     Args:
-        num_samples: How many points, shared evenly by the four corners.
+        num_samples: The number of points, divided evenly among the four corners.
         noise: The standard deviation of each cloud on both coordinates.
-        seed: Decides the noise and the order of the points.
+        seed: Determines the noise and the order of the points.
 
     Reference: M. Minsky, S. Papert, «Perceptrons», MIT Press, 1969.
     """
@@ -152,10 +152,10 @@ def xor(*, num_samples: SampleCount = 1000, noise: NonNegative = 0.2, seed: Whol
 
 @dataclass(frozen=True)
 class Teacher:
-    """The function behind the `teacher` dataset: y = V φ(W x), or y = W x where there is no hidden layer.
+    """The function behind the `teacher` dataset: y = V φ(W x), or y = W x if there is no hidden layer.
 
     Attributes:
-        first: W, of shape (width, features), or (targets, features) where `second` is None.
+        first: W, of shape (width, features), or (targets, features) if `second` is None.
         second: V, of shape (targets, width), or None for the linear teacher.
         activation: φ, `relu` or `tanh`.
     """
@@ -180,7 +180,7 @@ def make_teacher(
     activation: Literal["relu", "tanh"] = "relu",
     seed: int = 0,
 ) -> Teacher:
-    """The teacher that the `teacher` dataset with the same settings learns from."""
+    """The teacher behind the `teacher` dataset with the same settings."""
     rng = generator(seed, "teacher")
 
     def gaussian(rows: int, columns: int, variance: float) -> Tensor:
@@ -205,20 +205,20 @@ def teacher(
 ) -> Source:
     """Gaussian regression on a known teacher, linear or with one hidden layer.
 
-    For everything that can be compared with the truth: x is standard normal, y = teacher(x) + `noise` · ε
+    For comparisons with the truth: x is standard normal, y = teacher(x) + `noise` · ε
     with ε standard normal, so the best possible mean squared error is `noise`². The linear teacher (`width`
     0) is W x with W of variance 1 / `num_features`; the other is V φ(W x) with V of variance 2 / `width`, so
-    that targets are of order one. `apoint.data.make_teacher` with the same settings gives the teacher itself;
-    it answers to inputs before normalisation.
+    that targets are of order one. `apoint.data.make_teacher` with the same settings returns the teacher
+    itself; it takes inputs before normalisation.
 
     Args:
-        num_samples: How many points.
+        num_samples: The number of points.
         num_features: The dimension of x.
         num_targets: The dimension of y.
         width: The number of hidden units of the teacher; 0 for a linear teacher.
-        activation: The teacher's activation φ, where it has hidden units.
+        activation: The teacher's activation φ, if it has hidden units.
         noise: The standard deviation of the noise on each target.
-        seed: Decides the teacher, the points and the noise.
+        seed: Determines the teacher, the points and the noise.
 
     Reference: H. S. Seung, H. Sompolinsky, N. Tishby, «Statistical mechanics of learning from examples»,
     Physical Review A 45, 1992.

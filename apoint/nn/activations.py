@@ -1,8 +1,8 @@
-"""Activations: the non-linear functions between layers, each applied to every number on its own.
+"""Activations: the nonlinear functions between layers, applied elementwise.
 
 `activation("gelu")` or `activation({"name": "leaky-relu", "slope": 0.2})` builds one. Where PyTorch has
-the module, the module is PyTorch's, so that other tools recognise it; the five classes below are those
-that PyTorch lacks. φ and Φ are the density and the distribution function of the standard normal law,
+the module, it is used, so that other tools recognise it; the five classes below are those that PyTorch
+lacks. φ and Φ are the density and the distribution function of the standard normal distribution,
 σ(x) = 1/(1 + e⁻ˣ).
 """
 
@@ -40,7 +40,7 @@ class Squareplus(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # For x < 0 the two terms cancel, so expand by the conjugate: max(x, 0) + b / (2(√(x² + b) + |x|)).
-        # |x| is written as 2·max(x, 0) - x, so that the slopes at x = 0 add up to the right 1/2.
+        # |x| is written as 2·max(x, 0) - x, so that the slopes at x = 0 add up to the correct 1/2.
         positive = F.relu(x)
         magnitude = 2 * positive - x
         return positive + (self.b / 2) / (torch.sqrt(x * x + self.b) + magnitude)
@@ -73,8 +73,8 @@ class ReLUSquared(nn.Module):
 class StochasticGELU(nn.Module):
     """x·m with m ~ Bernoulli(Φ(x)) in training; its mean, GELU, in evaluation.
 
-    The masks are drawn from torch's default generator, as those of `nn.Dropout` are. No gradient flows
-    through a mask: the slope in training is m, of mean Φ(x), and not GELU's Φ(x) + x·φ(x).
+    The masks are drawn from torch's default generator, as in `nn.Dropout`. No gradient flows through a mask:
+    the slope in training is m, with mean Φ(x), not GELU's Φ(x) + x·φ(x).
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def identity() -> nn.Module:
 def sigmoid() -> nn.Module:
     """The logistic function, f(x) = 1/(1 + e⁻ˣ), in (0, 1).
 
-    Its slope is at most 1/4, so that gradients vanish with depth. It is not odd: f(x) - 1/2 is.
+    Its slope is at most 1/4, so gradients vanish with depth. It is not odd: f(x) - 1/2 is.
 
     Reference: Rumelhart, Hinton and Williams (1986), Learning representations by back-propagating errors.
     """
@@ -142,7 +142,7 @@ def softsign() -> nn.Module:
 def hardtanh() -> nn.Module:
     """The identity clipped to [-1, 1], f(x) = max(-1, min(x, 1)).
 
-    A tanh made of straight lines; units outside the interval receive no gradient.
+    A piecewise linear tanh; units outside the interval receive no gradient.
 
     Reference: Collobert (2004), Large scale machine learning (thesis).
     """
@@ -165,7 +165,7 @@ def leaky_relu(*, slope: Share = 0.01) -> nn.Module:
     """The rectifier with a small slope below 0, f(x) = x for x > 0 and a·x elsewhere.
 
     Keeps units from dying. PyTorch also allows slopes a outside [0, 1], where f is no longer monotone or
-    no longer contracting; here, as in the course, they are refused.
+    no longer contracting; here, as in the course, they are rejected.
 
     Args:
         slope: The slope a below 0.
@@ -213,7 +213,7 @@ def elu(*, alpha: Positive = 1.0) -> nn.Module:
 def celu(*, alpha: Positive = 1.0) -> nn.Module:
     """The continuously differentiable ELU, f(x) = max(x, 0) + min(0, α(e^(x/α) - 1)).
 
-    As ELU with α = 1, and with a continuous slope for every other α too.
+    Same as ELU for α = 1; its slope is continuous for every other α too.
 
     Args:
         alpha: The size α of the saturation, and the width over which it is reached.
@@ -243,7 +243,7 @@ def softplus(*, beta: Positive = 1.0, threshold: Positive = 20.0) -> nn.Module:
 
     Args:
         beta: The sharpness β; the rectifier is its limit.
-        threshold: The value τ of βx from which on f(x) = x.
+        threshold: The value τ of βx above which f(x) = x.
 
     Reference: Dugas et al. (2001), Incorporating second-order functional knowledge for better option pricing.
     """
@@ -255,7 +255,7 @@ def squareplus(*, b: Positive = 4.0) -> nn.Module:
     """The algebraic smooth rectifier, f(x) = (x + √(x² + b))/2.
 
     Like softplus without an exponential: with b = 4 ln²2 the two agree at 0, with b = 4 in curvature there.
-    The paper's b = 0, the rectifier, is refused: take `relu`. Not in PyTorch.
+    The paper's b = 0, the rectifier, is rejected: use `relu`. Not in PyTorch.
 
     Args:
         b: The size b of the smooth zone around 0.
@@ -272,7 +272,7 @@ def swish(*, beta: NonNegative = 1.0, trainable: bool = False) -> nn.Module:
     PyTorch has only β = 1. If trained, β is one number for each layer, as in the paper.
 
     Args:
-        beta: The sharpness β, or where it starts from if it is trained.
+        beta: The sharpness β, or its initial value if it is trained.
         trainable: Whether β is a parameter, learned with the weights.
 
     Reference: Ramachandran, Zoph and Le (2017), Searching for activation functions.
@@ -284,8 +284,8 @@ def swish(*, beta: NonNegative = 1.0, trainable: bool = False) -> nn.Module:
 def silu() -> nn.Module:
     """The sigmoid linear unit, f(x) = x·σ(x).
 
-    GELU with the logistic law in place of the normal one. Smooth, not monotone (its minimum is near
-    -1.278), and with a slope that is not 0 for most negative inputs, so that units do not die.
+    GELU with the logistic distribution in place of the normal one. Smooth, not monotone (its minimum is near
+    -1.278), and with a nonzero slope for most negative inputs, so that units do not die.
 
     Reference: Hendrycks and Gimpel (2016), Gaussian error linear units (GELUs).
     """
@@ -294,7 +294,7 @@ def silu() -> nn.Module:
 
 @register("activation", "hard-swish", course="A5")
 def hard_swish() -> nn.Module:
-    """Swish made of polynomials, f(x) = x·min(max(x + 3, 0), 6)/6.
+    """Piecewise polynomial swish, f(x) = x·min(max(x + 3, 0), 6)/6.
 
     Cheap on small devices.
 
@@ -332,8 +332,8 @@ def gelu(*, approximate: Literal["none", "tanh"] = "none") -> nn.Module:
 def stochastic_gelu() -> nn.Module:
     """GELU as it was derived: x·m with m ~ Bernoulli(Φ(x)) in training, GELU in evaluation.
 
-    Between the rectifier, which keeps x or not by its sign, and dropout, which keeps it or not by chance.
-    The masks come from torch's default generator, and the gradient takes them as constants. Not in PyTorch.
+    Between the rectifier, which keeps or drops x by its sign, and dropout, which keeps or drops it at random.
+    The masks come from torch's default generator, and the gradient treats them as constants. Not in PyTorch.
 
     Reference: Hendrycks and Gimpel (2016), Gaussian error linear units (GELUs), section 2.
     """

@@ -1,4 +1,4 @@
-"""Multi-head self-attention: each position is replaced by a mean of all, weighted by likeness.
+"""Multi-head self-attention: each position is replaced by a mean of all, weighted by similarity.
 
 Shapes: B batch, T positions, E model dimension, H heads, D dimension of a head (E = H·D).
 """
@@ -18,14 +18,14 @@ from apoint.errors import UsageError
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention, softmax(QKᵀ/√D)·V in each head, then a linear map of the heads together.
+    """Multi-head self-attention, softmax(QKᵀ/√D)·V in each head, then a linear map of the joined heads.
 
     The same function as `nn.MultiheadAttention` with query = key = value and the batch first; `qkv` holds
-    its `in_proj_weight` and `output` its `out_proj`. Runs on PyTorch's fused kernel, which on the CPU knows
-    neither `vmap` nor second and forward-mode derivatives; for these, see `elementary_attention`.
+    its `in_proj_weight` and `output` its `out_proj`. Runs on PyTorch's fused kernel, which on CPU supports
+    neither `vmap` nor second-order and forward-mode derivatives; for these, see `elementary_attention`.
 
     Args:
-        model_dim: The size E of a position, in and out.
+        model_dim: The size E of a position, at the input and at the output.
         num_heads: The number H of heads; it must divide `model_dim`.
         causal: Whether a position sees only itself and those before it.
         bias: Whether the four linear maps have a bias.
@@ -64,13 +64,13 @@ class SelfAttention(nn.Module):
         return mixed
 
     def _attend(self, query_BHTD: Tensor, key_BHTD: Tensor, value_BHTD: Tensor) -> Tensor:
-        # At rate 0 the fused kernel runs, so that dropout 0 and no dropout are the same bit for bit.
+        # At rate 0 the fused kernel runs, so that dropout 0 and no dropout agree bit for bit.
         idle = isinstance(self.dropout, nn.Identity) or getattr(self.dropout, "rate", None) == 0
         if self.training and not idle:
             weights_BHTT = self.dropout(attention_weights(query_BHTD, key_BHTD, self.causal))
             return torch.matmul(weights_BHTT, value_BHTD)
         heads_BHTD = F.scaled_dot_product_attention(query_BHTD, key_BHTD, value_BHTD, is_causal=self.causal)
-        # In evaluation dropout is at most a constant factor, which may come after the product as well.
+        # In evaluation dropout is at most a constant factor, which can also be applied after the product.
         dropped: Tensor = self.dropout(heads_BHTD)
         return dropped
 
@@ -80,17 +80,17 @@ class SelfAttention(nn.Module):
 
 @contextlib.contextmanager
 def elementary_attention() -> Iterator[None]:
-    """Inside it, attention is made of elementary operations in place of the fused kernel.
+    """Context manager that computes attention with elementary operations instead of the fused kernel.
 
-    Slower, by up to a half at a few hundred positions, but fit for `torch.func.vmap` (replicas stacked in one
-    computation, gradients of each example) and for second and forward-mode derivatives.
+    Slower, by up to a half at a few hundred positions, but supports `torch.func.vmap` (replicas stacked in
+    one computation, per-example gradients) and second-order and forward-mode derivatives.
     """
     with sdpa_kernel(SDPBackend.MATH):
         yield
 
 
 def attention_weights(query_BHTD: Tensor, key_BHTD: Tensor, causal: bool) -> Tensor:
-    """softmax(QKᵀ/√D) over the keys; if causal, with weight 0 on the positions after one's own."""
+    """softmax(QKᵀ/√D) over the keys; if causal, with weight 0 on later positions."""
     scores_BHTT = query_BHTD @ key_BHTD.transpose(-2, -1) / math.sqrt(query_BHTD.shape[-1])
     if causal:
         length = scores_BHTT.shape[-1]

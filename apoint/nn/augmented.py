@@ -1,6 +1,6 @@
-"""Convolutions beside self-attention over the whole image, with relative positions.
+"""Convolutions alongside self-attention over the whole image, with relative positions.
 
-Shapes: B batch, C channels, H height, W width, P = HW places, N heads, D size of a head's keys, V size of its
+Shapes: B batch, C channels, H height, W width, P = HW pixels, N heads, D size of a head's keys, V size of its
 values.
 """
 
@@ -15,25 +15,25 @@ from torch import Tensor, nn
 from apoint.errors import UsageError
 
 PoolAttention = Literal["before", "after"]
-"""Where space is halved beside a convolution of stride 2: before attending, or after."""
+"""Where the spatial size is halved alongside a convolution of stride 2: before attention, or after."""
 
 
 class ImageAttention(nn.Module):
-    """Multi-head self-attention between all places of an image, with relative positions.
+    """Multi-head self-attention between all pixels of an image, with relative positions.
 
-    For each head, with q, k, v the linear maps of the places i = (i_y, i_x) and D the size of a key:
+    For each head, with q, k, v the linear maps of the pixels i = (i_y, i_x) and D the size of a key:
 
         out_i = Σ_j softmax_j(l_ij) v_j,    l_ij = q_i·(k_j + r^W_{j_x - i_x} + r^H_{j_y - i_y}) / √D
 
-    and a linear map of all heads together. r^H (`relative_heights`) and r^W (`relative_widths`) are learned
-    for each distance, 2H - 1 and 2W - 1 of them, and shared by the heads. Without `relative`, both are left
-    out, and places
-    that change seats change theirs in the output.
+    and then a linear map of the joined heads. r^H (`relative_heights`) and r^W (`relative_widths`) are
+    learned for each distance, 2H - 1 and 2W - 1 of them, and shared by the heads. Without `relative`, both
+    are left out, and permuting the pixels permutes the output in the same way.
 
-    The relative parts cost O(HW(H + W)): q_i·r^H_{y - i_y} is the same for all places of row y. Appended to
-    q_i, for all rows and columns, and with keys that say in which row and column they are, they make l_ij the
-    product of two vectors of size D + H + W; so PyTorch's fused kernel serves, and nothing of size (HW)² is
-    stored. It knows no `vmap` on the CPU: see `apoint.nn.elementary_attention`.
+    The relative parts cost O(HW(H + W)): q_i·r^H_{y - i_y} is the same for all pixels of row y. They are
+    appended to q_i, for all rows and columns, and each key is extended by a one-hot code of its row and
+    column, so that l_ij is the product of two vectors of size D + H + W. PyTorch's fused kernel can then be
+    used, and nothing of size (HW)² is stored. On CPU it does not support `vmap`: see
+    `apoint.nn.elementary_attention`.
 
     Args:
         in_channels: The channels of the image.
@@ -41,7 +41,7 @@ class ImageAttention(nn.Module):
         value_channels: The size of values, all heads together, and the channels of the output: V·N.
         num_heads: The number N of heads.
         space: The height and width for which there are relative positions; smaller images use the middle.
-        relative: Whether there are relative positions.
+        relative: Whether to use relative positions.
         bias: Whether the linear maps have a bias.
 
     Reference: Bello et al. (2019), Attention augmented convolutional networks, section 3.1.
@@ -74,7 +74,7 @@ class ImageAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw as the paper's code: Glorot's law, and relative positions of variance 1/D."""
+        """Draw as the paper's code does: Glorot's scheme, and relative positions with variance 1/D."""
         for layer in (self.qkv, self.output):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
@@ -84,7 +84,7 @@ class ImageAttention(nn.Module):
                 nn.init.normal_(table, std=table.shape[1] ** -0.5)
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
-        """What each place gathers from all."""
+        """What each pixel gathers from all pixels."""
         height, width = x_BCHW.shape[-2:]
         parts = self.qkv(x_BCHW).split(self.sizes, dim=1)
         query_BNHWD, key_BNHWD, value_BNHWV = (
@@ -101,8 +101,8 @@ class ImageAttention(nn.Module):
         heads_BNPV = attend(
             query_BNHWD.flatten(2, 3), key_BNHWD.flatten(2, 3), value_BNHWV.flatten(2, 3), scale
         )
-        # Places come before heads again: each head's V channels stand together, and channels are last in
-        # memory, as the engine keeps images. A mere change of shape would mix places with channels.
+        # Move pixels before heads again: each head's V channels are adjacent, and channels are last in
+        # memory, as the engine keeps images. A reshape alone would mix pixels with channels.
         gathered_BPC = heads_BNPV.transpose(1, 2).flatten(2)
         image_BHWC = gathered_BPC.view(len(x_BCHW), height, width, gathered_BPC.shape[-1])
         mixed: Tensor = self.output(image_BHWC.permute(0, 3, 1, 2))
@@ -124,18 +124,18 @@ class ImageAttention(nn.Module):
 def relative_logits(query_BNHWD: Tensor, table: Tensor, axis: Literal[0, 1]) -> Tensor:
     """q_i·r_{z - i} for all z along one axis of space, height (0) or width (1): [B, N, H, W, length].
 
-    Row m of the table belongs to the distance m - (largest distance); an axis that is shorter than the table
-    is made for uses its middle.
+    Row m of the table belongs to the distance m - (largest distance); an axis shorter than the table is built
+    for uses the middle of the table.
     """
     length, largest = query_BNHWD.shape[2 + axis], (len(table) + 1) // 2 - 1
     middle = table[largest - length + 1 : largest + length]
-    # Window s holds the distances s - length + 1 … s; place i sees those from -i on: window length - 1 - i.
+    # Window s holds the distances s - length + 1 … s; pixel i uses those from -i on: window length - 1 - i.
     windows_ZDZ = middle.unfold(0, length, 1).flip(0)
     return torch.einsum(("bnhwd,hdz->bnhwz", "bnhwd,wdz->bnhwz")[axis], query_BNHWD, windows_ZDZ)
 
 
 def rows_and_columns(height: int, width: int, like: Tensor) -> Tensor:
-    """For each place, its row and its column as ones among zeros: [H, W, H + W]."""
+    """For each pixel, its row and its column, one-hot: [H, W, H + W]."""
     rows = torch.eye(height, dtype=like.dtype, device=like.device)
     columns = torch.eye(width, dtype=like.dtype, device=like.device)
     both = (rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1))
@@ -143,7 +143,7 @@ def rows_and_columns(height: int, width: int, like: Tensor) -> Tensor:
 
 
 def attend(query_BNPE: Tensor, key_BNPE: Tensor, value_BNPV: Tensor, scale: float) -> Tensor:
-    """softmax(scale·QKᵀ)·V; values are filled up to the size of the keys, as the fused kernel wants them."""
+    """softmax(scale·QKᵀ)·V; values are zero-padded to the size of the keys, as the fused kernel needs."""
     missing = key_BNPE.shape[-1] - value_BNPV.shape[-1]
     padded = F.pad(value_BNPV, (0, missing)) if missing > 0 else value_BNPV
     out_BNPE = F.scaled_dot_product_attention(query_BNPE, key_BNPE, padded, scale=scale)
@@ -151,25 +151,24 @@ def attend(query_BNPE: Tensor, key_BNPE: Tensor, value_BNPV: Tensor, scale: floa
 
 
 class AugmentedConvolution(nn.Module):
-    """A convolution whose last channels come from self-attention over the whole image instead.
+    """A convolution whose last output channels come from self-attention over the whole image instead.
 
-    Of the outputs, `value_channels` are `ImageAttention`'s, and the convolution makes the others. With a
-    stride of 2, attention is between the places of an image halved by a mean over 3×3 places (`before`); or
-    between all places, and its output is halved (`after`), at 16 times the cost. The mean counts no places
-    outside the image.
+    `ImageAttention` computes `value_channels` of the outputs, and the convolution computes the others. With a
+    stride of 2, attention runs on an image halved by a mean over 3×3 pixels (`before`), or on the full image
+    with its output halved (`after`), at 16 times the cost. The mean does not count pixels outside the image.
 
     Args:
         in_channels: The channels of the input.
         out_channels: The channels of the output.
         kernel_size: The size of the convolution's kernel; odd.
         key_channels: The size of queries and keys, all heads together.
-        value_channels: How many of the outputs are attention's; fewer than `out_channels`.
+        value_channels: The number of outputs that come from attention; fewer than `out_channels`.
         num_heads: The number of heads.
         space: The height and width of the inputs, which limits the relative positions.
         stride: 1 or 2.
-        pool_attention: Where space is halved for attention if the stride is 2.
-        relative: Whether attention has relative positions.
-        bias: Whether the convolution and attention's maps have a bias.
+        pool_attention: Where the spatial size is halved for attention if the stride is 2.
+        relative: Whether attention uses relative positions.
+        bias: Whether the convolution and the linear maps of attention have a bias.
 
     Reference: Bello et al. (2019), Attention augmented convolutional networks, section 3.2. Their text has
         the mean over 3×3 places, before attention, to save memory.
@@ -227,7 +226,7 @@ class AugmentedConvolution(nn.Module):
 
 
 def halved(length: int) -> int:
-    """What a stride of 2 leaves of an axis."""
+    """The length of an axis after a stride of 2."""
     return (length + 1) // 2
 
 

@@ -1,11 +1,11 @@
 """Dropout of units and of whole residual branches, with rates that may change during training.
 
 Both draw from torch's default generator: the one place in this package where global random state is read,
-because that is what `torch.nn.functional.dropout` and autograd's checkpointing know. The engine reseeds it at
-each step from (seed, step), so that a step's masks are a function of these two numbers alone.
+because that is what `torch.nn.functional.dropout` and autograd's checkpointing use. The engine reseeds it at
+each step from (seed, step), so a step's masks depend on these two numbers alone.
 
-Modules that drop carry a `knob`, the name under which a recipe may put their rate on a schedule: `dropout`,
-`input_dropout` or `stochastic_depth`. `set_rate` turns all knobs of one name in a model.
+Modules that drop have a `knob`, the name under which a recipe can put their rate on a schedule: `dropout`,
+`input_dropout` or `stochastic_depth`. `set_rate` sets the rate of all modules in a model with one knob.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from apoint.errors import UsageError
 
 Scaling = Literal["train", "test"]
-"""When activations are rescaled: while training by 1/p ("inverted" dropout), or at test time by p."""
+"""When activations are rescaled: in training by 1/p ("inverted" dropout), or at test time by p."""
 Mode = Literal["batch", "sample"]
-"""Who shares a draw: all samples of a batch, or each sample has its own."""
+"""Whether all samples of a batch share one draw, or each sample has its own."""
 
 
 class _Droppable(nn.Module):
-    """What the modules here share: a checked rate that may be changed at any time, a knob, a scaling."""
+    """Base class of the modules here: a checked rate that may be changed at any time, a knob, a scaling."""
 
     def __init__(self, rate: float, knob: str, scaling: Scaling) -> None:
         super().__init__()
@@ -49,16 +49,16 @@ class Dropout(_Droppable):
 
     With the course's keep-probability p = 1 - rate and a mask m of Bernoulli(p) draws, `scaling="train"`
     computes m·x/p in training and x in evaluation, as `torch.nn.Dropout` does; `scaling="test"` computes
-    m·x in training and p·x in evaluation, as the original paper and the course do. Both have the same
-    expectation relative to evaluation.
+    m·x in training and p·x in evaluation, as the original paper and the course do. In both, the expectation
+    in training equals the output in evaluation.
 
-    At rate 0 nothing is drawn and nothing computed. With `scaling="test"` evaluation uses the rate of the
-    moment: after early dropout has ended, it scales no more.
+    At rate 0 nothing is drawn or computed. With `scaling="test"` evaluation uses the current rate: after
+    early dropout has ended, it no longer scales.
 
     Args:
         rate: The probability 1 - p of dropping a unit, at least 0 and less than 1.
         knob: The name under which `set_rate` finds this module.
-        scaling: Rescale in training ("train", the inverted dropout of today) or in evaluation ("test").
+        scaling: Rescale in training ("train", today's inverted dropout) or in evaluation ("test").
 
     Reference: Srivastava et al. (2014), Dropout: a simple way to prevent neural networks from overfitting.
     """
@@ -83,21 +83,21 @@ class StochasticDepth(_Droppable):
     """Skips a residual branch at random; the deeper the branch, the more often.
 
     The branch of block l of L survives with probability p_l = 1 - (l/L)·rate, where l/L is `depth_share`
-    and rate = 1 - p_L. It is called with the branch and its input, so that a dropped branch need not be
-    computed; a residual block then is `x + drop(branch, x)`.
+    and rate = 1 - p_L. The module is called with the branch and its input, so that a dropped branch need not
+    be computed; a residual block is then `x + drop(branch, x)`.
 
-    With `mode="batch"` one draw decides for the batch, and a dropped branch is not run at all: it saves its
-    time, its parameters get no gradient (`None`, not zero), its batch norms see nothing. With
+    With `mode="batch"` one draw decides for the whole batch, and a dropped branch does not run: it costs no
+    time, its parameters get no gradient (`None`, not zero), and its batch norms see no data. With
     `mode="sample"` each sample has its own draw and all branches run. Under `torch.func.vmap` only "sample"
     works, with `randomness="different"`.
 
-    The paper leaves survivors alone and multiplies by p_l in evaluation: that is `scaling="test"`. The
-    default multiplies survivors by 1/p_l in training, so that evaluation needs no change; torchvision's
-    and timm's versions do so too.
+    The paper leaves surviving branches unscaled and multiplies by p_l in evaluation: that is
+    `scaling="test"`. The default multiplies surviving branches by 1/p_l in training, so that evaluation needs
+    no change; torchvision and timm do the same.
 
     Args:
         rate: The probability 1 - p_L of dropping the deepest branch, at least 0 and less than 1.
-        depth_share: l/L, above 0 for the first block to 1 for the last.
+        depth_share: l/L, from above 0 for the first block to 1 for the last.
         mode: One draw for the batch ("batch"), or one for each sample ("sample").
         scaling: Rescale in training ("train") or, as the paper does, in evaluation ("test").
         knob: The name under which `set_rate` finds this module.
@@ -134,14 +134,14 @@ class StochasticDepth(_Droppable):
             return branch(x) * survival if self.scaling == "test" else branch(x)
         if self.mode == "batch":
             if torch.rand(()).item() >= survival:
-                return x.new_zeros(())  # a scalar: adding it fits any shape the branch would have had
+                return x.new_zeros(())  # a scalar: it broadcasts to any shape the branch would have had
             return branch(x) if self.scaling == "test" else branch(x) / survival
         out = branch(x)
         mask = torch.bernoulli(out.new_full((len(out), *[1] * (out.dim() - 1)), survival))
         return out * mask if self.scaling == "test" else out * (mask / survival)
 
     def add(self, straight: Tensor, branch: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """`straight` plus what `forward` gives, in fewer operations: what is dropped adds nothing."""
+        """`straight` plus the result of `forward`, in fewer operations: a dropped branch adds nothing."""
         if self.mode == "sample" or self.survival == 1 or not self.training:
             kept: Tensor = self(branch, x)
             return straight + kept
@@ -155,7 +155,7 @@ class StochasticDepth(_Droppable):
 
 
 def set_rate(model: nn.Module, knob: str, rate: float) -> int:
-    """Set the rate of all modules of a model whose `knob` has this name; returns how many there were.
+    """Set the rate of all modules of a model whose `knob` has this name, and return their number.
 
     Stochastic depth keeps each block's own share of the rate.
     """
@@ -167,7 +167,7 @@ def set_rate(model: nn.Module, knob: str, rate: float) -> int:
 
 
 def expected_depth(num_blocks: int, rate: float) -> float:
-    """How many of L residual blocks run on average: Σ p_l = L - rate·(L + 1)/2.
+    """The average number of L residual blocks that run: Σ p_l = L - rate·(L + 1)/2.
 
     With the paper's rate of 1/2 this is (3L - 1)/4, about three quarters of the blocks.
     """

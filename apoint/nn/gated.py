@@ -1,8 +1,9 @@
 """Gated linear units, and the feed-forward blocks of transformers, plain and gated.
 
 A gated unit multiplies two linear maps of its input, one of them through an activation a:
-a(xW + b) ⊗ (xV + c). The *first* factor is the gate. The five functions take the two maps' results;
-`GatedUnit` holds the maps; a feed-forward block is a plain layer or a gated unit, followed by the map back.
+a(xW + b) ⊗ (xV + c). The *first* factor is the gate. The five functions take the results of the two maps;
+`GatedUnit` holds the maps; a feed-forward block is a plain layer or a gated unit, followed by the linear map
+back to the model dimension.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _GATE_ACTIVATIONS: dict[GateName, str] = {
 
 
 def glu(gate: Tensor, value: Tensor) -> Tensor:
-    """σ(gate) ⊗ value. `torch.nn.functional.glu` takes the two in one tensor, the value first."""
+    """σ(gate) ⊗ value. `torch.nn.functional.glu` takes both in one tensor, the value first."""
     return torch.sigmoid(gate) * value
 
 
@@ -56,14 +57,14 @@ def swiglu(gate: Tensor, value: Tensor) -> Tensor:
 class GatedUnit(nn.Module):
     """a(xW + b) ⊗ (xV + c), with two linear maps of equal size.
 
-    The maps are two `nn.Linear`, and not one of twice the width, so that an initialisation sees the fan-out
-    that each has.
+    The maps are two `nn.Linear` modules, not one of twice the width, so that an initialisation sees the
+    fan-out of each.
 
     Args:
         in_features: The size of x.
         out_features: The size of the result.
-        kind: Which unit it is, and so the activation a of the gate.
-        bias: Whether there are b and c.
+        kind: The kind of unit, which determines the activation a of the gate.
+        bias: Whether to use the biases b and c.
     """
 
     def __init__(self, in_features: int, out_features: int, kind: GateName, bias: bool = True) -> None:
@@ -116,7 +117,7 @@ def feed_forward(spec: Spec, model_dim: int, hidden_dim: int, dropout: nn.Module
     """Build a feed-forward block from its name, or from `{name: …, setting: value}`.
 
     Args:
-        spec: The name, with settings if there are any.
+        spec: The name, optionally with settings.
         model_dim: The size of the block's input and output.
         hidden_dim: The size of the plain block's hidden layer; gated blocks derive theirs from it.
         dropout: Applied to the hidden layer, after the activation or the product.
@@ -130,7 +131,7 @@ def matched_width(model_dim: int, hidden_dim: int, bias: bool) -> int:
 
     With D = model_dim and H = hidden_dim, a plain block has 2DH + H + D parameters and a gated one of
     width w has 3Dw + 2w + D; so w is H(2D + 1)/(3D + 2), or without bias 2H/3, rounded to the nearest whole
-    number (of two equally near, the smaller), and at least 1.
+    number (ties round down), and at least 1.
     """
     wanted = hidden_dim * (2 * model_dim + bias)
     per_unit = 3 * model_dim + 2 * bias
@@ -155,12 +156,12 @@ def plain_feed_forward(
 ) -> nn.Module:
     """The block of the first transformer, a(xW + b)U + d.
 
-    It works on each position on its own. W is model_dim × hidden_dim, U its way back. The paper's a is
-    `relu`; the default here is that of BERT, GPT-2 and the vision transformer.
+    It is applied to each position separately. W is model_dim × hidden_dim; U maps back. The paper uses `relu`
+    for a; the default here is that of BERT, GPT-2 and the vision transformer.
 
     Args:
         activation: The activation a.
-        bias: Whether there are b and d.
+        bias: Whether to use the biases b and d.
 
     Reference: Vaswani et al. (2017), Attention is all you need, section 3.3.
     """
@@ -178,11 +179,11 @@ def glu_feed_forward(
 ) -> nn.Module:
     """The block with a sigmoid gate, (σ(xW + b) ⊗ (xV + c))U + d.
 
-    Dauphin et al. write the gate as the second factor; the names W and V are exchanged, nothing else.
+    Dauphin et al. write the gate as the second factor; only the names W and V are swapped.
 
     Args:
-        bias: Whether there are b, c and d; Shazeer has none.
-        match_parameters: Whether the hidden layer is narrowed (to 2/3 without bias, see `matched_width`) so
+        bias: Whether to use the biases b, c and d; Shazeer uses none.
+        match_parameters: Whether to narrow the hidden layer (to 2/3 without bias, see `matched_width`) so
             that the block has as many parameters as the plain one of `hidden_dim`.
 
     Reference: Dauphin, Fan, Auli and Grangier (2016), Language modeling with gated convolutional networks.
@@ -199,11 +200,11 @@ def bilinear_feed_forward(
     bias: bool = True,
     match_parameters: bool = True,
 ) -> nn.Module:
-    """The block with no activation but the product, ((xW + b) ⊗ (xV + c))U + d.
+    """The block with no activation except the product, ((xW + b) ⊗ (xV + c))U + d.
 
     Args:
-        bias: Whether there are b, c and d; Shazeer has none.
-        match_parameters: Whether the hidden layer is narrowed (to 2/3 without bias, see `matched_width`) so
+        bias: Whether to use the biases b, c and d; Shazeer uses none.
+        match_parameters: Whether to narrow the hidden layer (to 2/3 without bias, see `matched_width`) so
             that the block has as many parameters as the plain one of `hidden_dim`.
 
     Reference: Shazeer (2020), GLU variants improve transformer.
@@ -223,8 +224,8 @@ def reglu_feed_forward(
     """The block with a rectified gate, (ReLU(xW + b) ⊗ (xV + c))U + d.
 
     Args:
-        bias: Whether there are b, c and d; Shazeer has none.
-        match_parameters: Whether the hidden layer is narrowed (to 2/3 without bias, see `matched_width`) so
+        bias: Whether to use the biases b, c and d; Shazeer uses none.
+        match_parameters: Whether to narrow the hidden layer (to 2/3 without bias, see `matched_width`) so
             that the block has as many parameters as the plain one of `hidden_dim`.
 
     Reference: Shazeer (2020), GLU variants improve transformer.
@@ -244,8 +245,8 @@ def geglu_feed_forward(
     """The block with a GELU gate, (GELU(xW + b) ⊗ (xV + c))U + d.
 
     Args:
-        bias: Whether there are b, c and d; Shazeer has none.
-        match_parameters: Whether the hidden layer is narrowed (to 2/3 without bias, see `matched_width`) so
+        bias: Whether to use the biases b, c and d; Shazeer uses none.
+        match_parameters: Whether to narrow the hidden layer (to 2/3 without bias, see `matched_width`) so
             that the block has as many parameters as the plain one of `hidden_dim`.
 
     Reference: Shazeer (2020), GLU variants improve transformer.
@@ -265,8 +266,8 @@ def swiglu_feed_forward(
     """The block with a SiLU gate, (SiLU(xW + b) ⊗ (xV + c))U + d.
 
     Args:
-        bias: Whether there are b, c and d; Shazeer has none.
-        match_parameters: Whether the hidden layer is narrowed (to 2/3 without bias, see `matched_width`) so
+        bias: Whether to use the biases b, c and d; Shazeer uses none.
+        match_parameters: Whether to narrow the hidden layer (to 2/3 without bias, see `matched_width`) so
             that the block has as many parameters as the plain one of `hidden_dim`.
 
     Reference: Shazeer (2020), GLU variants improve transformer.

@@ -1,8 +1,8 @@
 """Initialisation of a whole model by one rule: Glorot, He, LeCun, orthogonal, plain normal, Fixup.
 
 `initialise(model, "he", generator=…)` walks the modules in order and sets every parameter whose meaning it
-knows by the kind of its layer; what it does not know it leaves as built, and its report says so. All numbers
-come from the given generator, in float32, in the order of the modules: the same seed gives the same weights.
+knows from the kind of its layer. It leaves the others as built, and its report lists them. All numbers come
+from the given generator, in float32, in the order of the modules: the same seed gives the same weights.
 
 What is set, and how:
 
@@ -13,17 +13,17 @@ What is set, and how:
     scales and biases of norms, Fixup scalars  1 and 0
     other biases                               0, unless the scheme says `as-built`
 
-*Fans.* An output of a linear layer or convolution adds up fan-in = (input channels / groups) · kernel size
+*Fans.* An output of a linear layer or convolution sums fan-in = (input channels / groups) · kernel size
 terms, and an input reaches fan-out = (output channels / groups) · kernel size outputs; strides are ignored.
-`torch.nn.init` ignores groups in its fan-out, and exchanges the fans of transposed convolutions.
+`torch.nn.init` ignores groups in its fan-out, and swaps the fans of transposed convolutions.
 
-*Gain.* It multiplies the standard deviation. With `gain: auto` a layer gets the gain of the model's
-activation (see `apoint.theory.gain`); with a number, that number. A layer of which it is known that no
-activation follows gets 1: the head; the layers of an attention or recurrent module; those under a name with
-`shortcut`, `downsample` or `embed` in it; the ungated factor of a gated unit; the last layer of a
-`Residual`'s branch, unless an activation follows the sum. Strictly, the gain makes up for the activation
-*before* a layer, so that it would fall on the head and not on the first layer; over the depth of a network
-that is the same product, and it is what He et al. and PyTorch do.
+*Gain.* The gain multiplies the standard deviation. With `gain: auto` a layer gets the gain of the model's
+activation (see `apoint.theory.gain`); with a number, that number. Layers known not to be followed by an
+activation get 1: the head; the layers of an attention or recurrent module; those under a name that contains
+`shortcut`, `downsample` or `embed`; the ungated factor of a gated unit; the last layer of a `Residual`'s
+branch, unless an activation follows the sum. Strictly, the gain compensates for the activation *before* a
+layer, so it belongs on the head and not on the first layer; over the depth of a network the product is the
+same, and He et al. and PyTorch do it this way too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NOT_ELEMENTWISE = (nn.MultiheadAttention, nn.GLU, nn.Softmax, nn.Softmin, nn.So
 
 
 def gain(activation: Spec, *, backward: bool = False) -> float:
-    """The factor on the weights' standard deviation that makes up for an activation f, by quadrature.
+    """The factor on the weights' standard deviation that compensates for an activation f, by quadrature.
 
     1/√E[f(Z)²], or 1/√E[f'(Z)²] if `backward`, for a standard normal Z: √2 for `relu` both ways.
     """
@@ -76,12 +76,12 @@ def gain(activation: Spec, *, backward: bool = False) -> float:
 def _module_gain(module: nn.Module, backward: bool) -> float:
     if isinstance(module, nn.PReLU):  # it has a slope for each channel; quadrature needs one
         module = nn.LeakyReLU(float(module.weight.detach().mean()))
-    function = copy.deepcopy(module).double().eval()  # in training some draw random numbers
+    function = copy.deepcopy(module).double().eval()  # in training mode some draw random numbers
     return theory.backward_gain(function) if backward else theory.gain(function)
 
 
 def _found_activation(model: nn.Module) -> nn.Module | None:
-    """The first activation module in the model, if it has any."""
+    """The first activation module in the model, if any."""
     homes = ("torch.nn.modules.activation", "apoint.nn.activations")
     found = (module for module in model.modules() if type(module).__module__ in homes)
     return next((module for module in found if not isinstance(module, _NOT_ELEMENTWISE)), None)
@@ -103,7 +103,7 @@ def _weight_layers(module: nn.Module) -> list[nn.Module]:
 
 
 def _head(model: nn.Module) -> nn.Module | None:
-    """The output layer: the last layer of what is called `head`, or else the last linear layer."""
+    """The output layer: the last layer of the attribute `head`, or else the last linear layer."""
     named = getattr(model, "head", None)
     layers = _weight_layers(named if isinstance(named, nn.Module) else model)
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
@@ -116,7 +116,7 @@ def _branches(model: nn.Module) -> list[nn.Module]:
 
 
 def _unactivated(model: nn.Module) -> set[nn.Module | None]:
-    """The layers that are known not to be followed by an activation; see the module docstring."""
+    """The layers known not to be followed by an activation; see the module docstring."""
     found = {_head(model)}
     for path, module in model.named_modules():
         if isinstance(module, _ATTENTION) or _UNACTIVATED.search(path):
@@ -129,7 +129,7 @@ def _unactivated(model: nn.Module) -> set[nn.Module | None]:
 
 
 def _fixup_factors(model: nn.Module) -> dict[nn.Module | None, float]:
-    """What Fixup multiplies by: L^(-1/(2m-2)) in branches, but 0 for their last layers and the head."""
+    """Fixup's factors: L^(-1/(2m-2)) in branches, but 0 for their last layers and the head."""
     branches = _branches(model)
     if not branches:
         raise UsageError(
@@ -148,7 +148,7 @@ Role = Literal["weight", "embedding", "token", "one", "zero", "bias", "unknown"]
 
 
 def _role(module: nn.Module, name: str) -> Role:
-    """What a parameter is, from the kind of module that holds it and its name there."""
+    """The role of a parameter, from the kind of module that holds it and its name in that module."""
     is_bias = "bias" in name
     if isinstance(module, (nn.Linear, _ConvNd, *_RECURRENT)):
         return "bias" if is_bias else "weight"
@@ -166,7 +166,7 @@ def _role(module: nn.Module, name: str) -> Role:
 
 
 def _num_blocks(module: nn.Module, name: str, weight: Tensor, fused: bool) -> int:
-    """How many matrices of their own are stacked in a weight: groups, gates, or attention's projections."""
+    """The number of separate matrices stacked in a weight: groups, gates, or attention projections."""
     if isinstance(module, _ConvNd):
         return module.groups
     if isinstance(module, _RECURRENT):
@@ -206,7 +206,7 @@ class Report:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The parameters that were left as their constructors made them."""
+        """The parameters left as built by their constructors."""
         return tuple(setting.name for setting in self.settings if setting.how == LEFT)
 
     def __str__(self) -> str:
@@ -226,19 +226,20 @@ def initialise(
     Args:
         model: Any module. Parameters whose meaning is unknown are left as built.
         spec: An `init` ingredient, such as `he` or `{name: glorot, distribution: uniform}`.
-        activation: What the gain `auto` makes up for; by default the first activation module in the model,
-            and no gain if there is none (a call of `F.relu` cannot be seen: name it here).
-        generator: Where all random numbers come from.
+        activation: The activation that the gain `auto` compensates for; by default the first activation
+            module in the model, and no gain if there is none (a call of `F.relu` cannot be seen: name it
+            here).
+        generator: The source of all random numbers.
 
     Returns:
-        How each parameter was set, and which were left.
+        How each parameter was set, and which were left as built.
     """
     scheme: Scheme = registry("init").build(spec)
     applied = _Application(model, scheme, activation, generator)
     settings: dict[int, Setting] = {}
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) not in settings:  # tied weights are set once, as what they are met as first
+            if id(parameter) not in settings:  # tied weights are set once, in the role met first
                 full = f"{path}.{name}" if path else name
                 settings[id(parameter)] = Setting(full, applied.set(module, name, full, parameter))
     return Report(tuple(settings.values()))
@@ -257,7 +258,7 @@ class _Application:
         self.factors = _fixup_factors(model) if scheme.fixup else {}
 
     def set(self, module: nn.Module, name: str, full: str, parameter: nn.Parameter) -> str:
-        """Set one parameter; returns how, in words."""
+        """Set one parameter and return how, in words."""
         role = _role(module, name)
         if self.scheme.draw is None or role == "unknown" or (role == "bias" and self.scheme.bias != "zero"):
             return LEFT
@@ -271,7 +272,7 @@ class _Application:
             return self._set_table(module, role, parameter, self.scheme.draw)
         parameter.fill_(1.0 if role == "one" else 0.0)
         if isinstance(module, LSTMCell) and module.forget_bias is not None and name == "bias_ih":
-            parameter.view(4, -1)[1] = module.forget_bias  # gates stand in the order i, f, g, o
+            parameter.view(4, -1)[1] = module.forget_bias  # gates are in the order i, f, g, o
             return f"zero, forget gate {module.forget_bias:g}"
         return "one" if role == "one" else "zero"
 

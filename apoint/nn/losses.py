@@ -1,9 +1,9 @@
-"""Losses: how wrong the outputs are, one number for each example.
+"""Losses: how wrong the outputs are, one number per example.
 
 `loss("cross-entropy")` gives a function `(outputs, targets) -> losses` whose result has shape [B] and is
 *not* averaged over the batch, so that examples can be weighted, ranked and masked. Where an example has
-several outputs (positions of a text, components of a vector), its loss is their mean; then the mean over
-examples is PyTorch's `reduction="mean"`.
+several outputs (positions of a text, components of a vector), its loss is their mean; the mean over examples
+then equals PyTorch's `reduction="mean"`.
 
 Shapes: B batch, P further axes of positions (none, or T in texts), C classes, K components.
 """
@@ -21,7 +21,7 @@ from apoint.registry import register, registry
 from apoint.settings import Positive, Share, Spec
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and targets to the losses of the examples, of shape [B]."""
+"""Maps outputs and targets to the per-example losses, of shape [B]."""
 
 
 def loss(spec: Spec) -> Loss:
@@ -35,7 +35,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0
 
     Args:
         outputs: Logits, [B, C] or [B, T, C].
-        targets: Class indices, [B] or [B, T]; or probabilities of the classes, of the shape of `outputs`.
+        targets: Class indices, [B] or [B, T]; or class probabilities, with the shape of `outputs`.
         label_smoothing: The share ε of the target that is spread evenly over the classes.
     """
     log_p_BPC = F.log_softmax(outputs, dim=-1)
@@ -53,7 +53,7 @@ def brier(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: Logits, [B, C] or [B, T, C].
-        targets: Class indices, [B] or [B, T]; or probabilities of the classes, of the shape of `outputs`.
+        targets: Class indices, [B] or [B, T]; or class probabilities, with the shape of `outputs`.
     """
     p_BPC = outputs.softmax(dim=-1)
     if _are_indices(outputs, targets, "brier"):
@@ -66,8 +66,9 @@ def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: Logits: [B] or [B, 1] for one question, [B, C] for several.
-        targets: Answers 0 or 1, or probabilities, of the shape of `outputs` ([B] will do for [B, 1]); or
-            class indices [B] for outputs [B, C], where the answer is yes to that class and no to the others.
+        targets: Answers 0 or 1, or probabilities, with the shape of `outputs` ([B] is accepted for [B, 1]);
+            or class indices [B] for outputs [B, C], where the answer is yes for that class and no for the
+            others.
     """
     is_class_index = not targets.is_floating_point() and outputs.dim() == 2 and outputs.shape[1] > 1
     if is_class_index and targets.shape == outputs.shape[:1]:
@@ -99,7 +100,7 @@ def _mean_per_example(losses: Tensor) -> Tensor:
 
 
 def _are_indices(outputs: Tensor, targets: Tensor, name: str) -> bool:
-    """Whether the targets are class indices; refuses what is neither these nor probabilities of classes."""
+    """Whether the targets are class indices; raise if they are neither indices nor class probabilities."""
     if outputs.dim() >= 2:
         if not targets.is_floating_point() and targets.shape == outputs.shape[:-1]:
             return True
@@ -117,7 +118,7 @@ def _are_indices(outputs: Tensor, targets: Tensor, name: str) -> bool:
 
 
 def _alike(outputs: Tensor, targets: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Outputs and targets in one shape and type; [B, 1] goes with [B], and nothing else is broadcast."""
+    """Outputs and targets with the same shape and dtype; [B, 1] matches [B], nothing else is broadcast."""
     if outputs.dim() == targets.dim() + 1 and outputs.shape[-1] == 1:
         outputs = outputs.squeeze(-1)
     if outputs.shape != targets.shape or outputs.dim() == 0:
@@ -136,10 +137,10 @@ def _described(tensor: Tensor) -> str:
 def cross_entropy_loss(*, label_smoothing: Share = 0.0) -> Loss:
     """Cross-entropy of the softmax, -Σ_c q_c·ln p_c with p = softmax(outputs).
 
-    The negative log-likelihood of the classes; proper, so that its minimum over all functions is calibrated.
+    The negative log-likelihood of the classes; proper, so its minimum over all functions is calibrated.
     The target q is 1 at the class and 0 elsewhere, or the given probabilities (mix-up); smoothing replaces
-    it by (1 - ε)·q + ε/C. Of a text, the mean over positions. PyTorch leaves out targets of -100; here every
-    target counts, and one that is not a class is an error.
+    it by (1 - ε)·q + ε/C. For a text, it is the mean over positions. PyTorch ignores targets of -100; here
+    every target counts, and a target that is not a class is an error.
 
     Args:
         label_smoothing: The share ε of the target that is spread evenly over the C classes.
@@ -153,9 +154,9 @@ def cross_entropy_loss(*, label_smoothing: Share = 0.0) -> Loss:
 def brier_loss() -> Loss:
     """Brier's score, Σ_c (p_c - q_c)² with p = softmax(outputs), between 0 and 2.
 
-    Proper as cross-entropy is, but bounded, so that confident mistakes and wrong labels weigh less. The sum
+    Proper like cross-entropy, but bounded, so that confident mistakes and wrong labels weigh less. The sum
     runs over all C classes, as in Brier's paper; for two classes it is twice the square of one probability's
-    error, which scikit-learn's `brier_score_loss` gives. Not in PyTorch.
+    error, which scikit-learn's `brier_score_loss` returns. Not in PyTorch.
 
     Reference: Brier (1950), Verification of forecasts expressed in terms of probability.
     """
@@ -166,8 +167,8 @@ def brier_loss() -> Loss:
 def binary_cross_entropy_loss() -> Loss:
     """Cross-entropy of the sigmoid, -(y·ln p + (1 - y)·ln(1 - p)) with p = σ(output).
 
-    For a yes-or-no question with one output, and for C of them with C outputs: then each class is asked for
-    on its own, and the loss is the mean over classes. Takes logits, as PyTorch's `…_with_logits`.
+    For a yes-or-no question with one output, or for C such questions with C outputs: each class is then a
+    separate question, and the loss is the mean over classes. Takes logits, like PyTorch's `…_with_logits`.
 
     Reference: `torch.nn.BCEWithLogitsLoss`.
     """
@@ -203,7 +204,7 @@ def huber_loss(*, delta: Positive = 1.0) -> Loss:
     Squared near 0, absolute far away. PyTorch's `SmoothL1Loss` is this divided by δ.
 
     Args:
-        delta: The error δ from which on the loss grows linearly.
+        delta: The error δ beyond which the loss grows linearly.
 
     Reference: Huber (1964), Robust estimation of a location parameter.
     """

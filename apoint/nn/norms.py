@@ -1,11 +1,11 @@
 """Normalisation layers: batch, layer, root mean square and group norm, for vectors, sequences and images.
 
 `norm("layer", 64)` builds one. Each comes in two layouts. `features`: the features are the last axis,
-[B, F] or [B, T, F]. `channels`: they are the second, [B, C, *space] with `num_dims` axes of space. Where
-PyTorch has the module, the module is PyTorch's or derives from it. In all formulas γ (`weight`) and β
-(`bias`) are learned, one pair for each feature, and start at 1 and 0.
+[B, F] or [B, T, F]. `channels`: they are the second, [B, C, *space] with `num_dims` spatial axes. Where
+PyTorch has the module, it is used or subclassed. In all formulas γ (`weight`) and β (`bias`) are learned, one
+pair for each feature, and start at 1 and 0.
 
-Shapes: B batch, T positions, F features, C channels, N places (batch times positions).
+Shapes: B batch, T positions, F features, C channels, N vectors (batch times positions).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def norm(spec: Spec, num_features: int, layout: Layout = "features", num_dims: i
     """Build a normalisation layer from its name, or from `{name: …, setting: value}`.
 
     Args:
-        spec: The name, with settings if there are any; `none` gives `nn.Identity`.
+        spec: The name, optionally with settings; `none` gives `nn.Identity`.
         num_features: The number of features or channels.
         layout: `features` for [B, F] and [B, T, F], `channels` for [B, C, *space].
-        num_dims: The number of axes of space in the layout `channels`: 0, 1 or 2.
+        num_dims: The number of spatial axes in the layout `channels`: 0, 1 or 2.
     """
     _check_layout(num_features, layout, num_dims)
     made: nn.Module = registry("norm").build(spec, num_features, layout, num_dims)
@@ -65,7 +65,7 @@ class FeatureBatchNorm(nn.BatchNorm1d):
 
 
 class ChannelLayerNorm(nn.LayerNorm):
-    """Layer norm of [B, C, *space]: over all of a sample, or over the channels at each place."""
+    """Layer norm of [B, C, *space]: over the whole sample, or over the channels at each position."""
 
     def __init__(self, num_channels: int, over: Over, eps: float, affine: bool, bias: bool) -> None:
         super().__init__(num_channels, eps, elementwise_affine=affine, bias=bias)
@@ -81,7 +81,7 @@ class ChannelLayerNorm(nn.LayerNorm):
 
 
 class ChannelRMSNorm(nn.RMSNorm):
-    """Root-mean-square norm of [B, C, *space]: over all of a sample, or over the channels at each place."""
+    """Root-mean-square norm of [B, C, *space]: over the whole sample, or the channels at each position."""
 
     def __init__(self, num_channels: int, over: Over, eps: float, affine: bool) -> None:
         super().__init__(num_channels, eps, elementwise_affine=affine)
@@ -100,7 +100,7 @@ class ChannelRMSNorm(nn.RMSNorm):
 
 
 class FeatureGroupNorm(nn.GroupNorm):
-    """Group norm of the last axis, each position on its own."""
+    """Group norm of the last axis, each position separately."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.reshape(-1, x.shape[-1])).view(x.shape)
@@ -128,10 +128,10 @@ def batch(
     """Batch norm: each feature with the mean and variance of the batch, z = γ(x - μ)/√(v + ε) + β.
 
     Allows higher learning rates and less dropout; needs batches that are not small. μ and v are taken over
-    the batch and, where there are any, over positions or space; v divides by their number m. In evaluation,
-    running averages take the place of both: average ← (1 - ρ)·average + ρ·new, from 0 and 1, where the new
-    variance divides by m - 1. As in PyTorch, ρ is the weight of the *newest* batch, and not that of the
-    past; the paper averages over the training set after training instead.
+    the batch and over positions or space, if any; v divides by the number m of these values. In evaluation,
+    running averages replace both: average ← (1 - ρ)·average + ρ·new, starting from 0 and 1, where the new
+    variance divides by m - 1. As in PyTorch, ρ is the weight of the *newest* batch, not that of the past; the
+    paper instead averages over the training set after training.
 
     Args:
         momentum: The weight ρ of the newest batch in the running averages.
@@ -161,14 +161,14 @@ def layer(
 
     Independent of the batch, the same in training and evaluation. In the layout `features`, μ and v are
     those of the features of one position. In the layout `channels`, they are taken over channels and space
-    (Ba et al.), or over the channels of each place (ConvNeXt). γ and β are one pair for each channel, where
-    PyTorch's `LayerNorm((C, H, W))` has one for each channel and place.
+    (Ba et al.), or over the channels at each position (ConvNeXt). There is one pair of γ and β for each
+    channel, while PyTorch's `LayerNorm((C, H, W))` has one for each channel and position.
 
     Args:
         eps: The ε added to the variance.
-        affine: Whether to learn γ, and β if `bias` is true as well.
+        affine: Whether to learn γ, and β if `bias` is also true.
         bias: Whether to learn β too.
-        over: What is normalised together in images: `all` of an example, or its `channels` at each place.
+        over: What is normalised together in images: `all` of an example, or its `channels` at each position.
             Vectors and the positions of a sequence are normalised over their features either way.
 
     Reference: Ba, Kiros and Hinton (2016), Layer normalization.
@@ -188,15 +188,15 @@ def rms(
     affine: bool = True,
     over: Over = "all",
 ) -> nn.Module:
-    """Root-mean-square norm: layer norm without taking off the mean, z = γ·x/√(mean(x²) + ε).
+    """Root-mean-square norm: layer norm without subtracting the mean, z = γ·x/√(mean(x²) + ε).
 
-    Cheaper than layer norm, and as good where its re-scaling is what helps. There is no β. The mean is taken
-    over the same numbers as in `layer`. PyTorch's default ε is the machine's precision; here it is a setting.
+    Cheaper than layer norm, and as good where the rescaling is what helps. There is no β. The mean is taken
+    over the same numbers as in `layer`. PyTorch's default ε is the machine epsilon; here it is a setting.
 
     Args:
         eps: The ε added to the mean of the squares.
         affine: Whether to learn γ.
-        over: What is normalised together in images: `all` of an example, or its `channels` at each place.
+        over: What is normalised together in images: `all` of an example, or its `channels` at each position.
             Vectors and the positions of a sequence are normalised over their features either way.
 
     Reference: Zhang and Sennrich (2019), Root mean square layer normalization.
@@ -216,11 +216,11 @@ def group(
     eps: Positive = 1e-5,
     affine: bool = True,
 ) -> nn.Module:
-    """Group norm: as layer norm, over groups of features, z = γ(x - μ)/√(v + ε) + β.
+    """Group norm: like layer norm, over groups of features, z = γ(x - μ)/√(v + ε) + β.
 
-    Independent of the batch, and near batch norm in quality on images. Features are split in order into G
+    Independent of the batch, and close to batch norm in quality on images. Features are split in order into G
     groups of equal size; μ and v are taken over a group and, in the layout `channels`, over space; in
-    sequences each position is normalised on its own. The paper takes G = 32, for wide networks.
+    sequences each position is normalised separately. The paper uses G = 32, for wide networks.
 
     Args:
         num_groups: The number G of groups; it must divide the number of features.
@@ -236,7 +236,7 @@ def group(
 
 
 def _check_groups(num_features: int, num_groups: int, smallest: int) -> None:
-    """A group of one number, without space to average over, would be normalised to zero."""
+    """Check the groups: a group of one number, without space to average over, would be normalised to zero."""
     choices = [n for n in range(1, num_features // smallest + 1) if num_features % n == 0]
     if num_groups in choices:
         return

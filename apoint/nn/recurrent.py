@@ -7,8 +7,8 @@
     c ← f ⊗ c + i ⊗ g
     h ← o ⊗ tanh(c)
 
-Time is a Python loop over small operations, so that `vmap` and derivatives of every kind work, which
-`nn.LSTM`'s fused kernel for the CPU does not allow. The inputs of all steps are projected at once.
+The steps run in a Python loop over small operations, so that `vmap` and derivatives of every kind work, which
+`nn.LSTM`'s fused CPU kernel does not allow. The inputs of all steps are projected at once.
 
 Shapes: B batch, T steps, F input features, H hidden size, G = 4H gates in the order i, f, g, o, L layers.
 Reference: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins (2000),
@@ -34,12 +34,12 @@ State = tuple[Tensor, Tensor]
 def lstm_step(
     gates_BG: Tensor, cell_BH: Tensor, activation: Callable[[Tensor], Tensor] = torch.tanh
 ) -> State:
-    """One step from the four gates before their activations: the new h and c.
+    """One step from the four pre-activation gates: the new h and c.
 
     Args:
         gates_BG: W x + b + W h + b, for the four gates.
         cell_BH: The cell state c.
-        activation: What bounds the offered values g and the shown cell, tanh in the equations.
+        activation: The function that bounds the offered values g and the shown cell; tanh in the equations.
     """
     admit, keep, offer, show = gates_BG.chunk(4, dim=-1)
     cell_BH = torch.sigmoid(keep) * cell_BH + torch.sigmoid(admit) * activation(offer)
@@ -49,17 +49,17 @@ def lstm_step(
 class LSTMCell(nn.Module):
     """One LSTM layer: a step on [B, F], or with `scan` all steps of [B, T, F].
 
-    Parameters have the names, shapes and initial distribution of `nn.LSTMCell`, so that state dicts go both
-    ways: `weight_ih` [4H, F], `weight_hh` [4H, H], `bias_ih` and `bias_hh` [4H], uniform in ±1/√H from
-    torch's default generator.
+    Parameters have the names, shapes and initial distribution of `nn.LSTMCell`, so that state dicts load in
+    both directions: `weight_ih` [4H, F], `weight_hh` [4H, H], `bias_ih` and `bias_hh` [4H], uniform in ±1/√H
+    from torch's default generator.
 
     Args:
         input_size: The number F of input features.
-        hidden_size: The size H of the hidden and of the cell state.
-        bias: Whether there are biases.
-        forget_bias: What b_if + b_hf starts at; 1 or 2 keeps memories through the first steps of training.
-            None leaves both to the initial distribution, as PyTorch does.
-        activation: What stands for tanh in the equations, if something else shall.
+        hidden_size: The size H of the hidden state and of the cell state.
+        bias: Whether to use biases.
+        forget_bias: The initial value of b_if + b_hf; 1 or 2 preserves memory through the first steps of
+            training. None draws both from the initial distribution, as PyTorch does.
+        activation: Replaces tanh in the equations, if given.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LSTMCell(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters anew from torch's default generator, then set the forget gate's bias."""
+        """Redraw all parameters from torch's default generator, then set the forget gate's bias."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             parameter.uniform_(-bound, bound)
@@ -114,12 +114,12 @@ class LSTMCell(nn.Module):
         return torch.stack(outputs, dim=1), (hidden_BH, cell_BH)
 
     def start(self, x: Tensor) -> State:
-        """The state before the first step, zeros."""
+        """The state before the first step: zeros."""
         zeros_BH = x.new_zeros(x.shape[0], self.hidden_size)
         return zeros_BH, zeros_BH
 
     def _project(self, x: Tensor) -> Tensor:
-        """The inputs' part of the gates, with both biases."""
+        """The inputs' contribution to the gates, with both biases."""
         if self.bias_ih is None or self.bias_hh is None:
             return F.linear(x, self.weight_ih)
         return F.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
@@ -139,11 +139,11 @@ class LSTM(nn.Module):
         input_size: The number F of input features.
         hidden_size: The size H of every layer.
         num_layers: The number L of layers.
-        bias: Whether there are biases.
-        forget_bias: What the forget gates' biases start at; see `LSTMCell`.
+        bias: Whether to use biases.
+        forget_bias: The initial value of the forget gates' biases; see `LSTMCell`.
         dropout: Makes a dropout layer; called once for each of the L - 1 gaps between layers.
-        activation: Makes what stands for tanh in the equations; called once for each layer.
-        norm: Makes a norm for so many features; called once for each layer.
+        activation: Makes the module used for tanh in the equations; called once for each layer.
+        norm: Makes a norm for a given number of features; called once for each layer.
         placement: Whether a layer's norm comes before it (`pre`) or after it (`post`).
     """
 

@@ -15,7 +15,7 @@ Placement = Literal["pre", "post", "none"]
 
 
 class ScalarBias(nn.Module):
-    """x + b with one learned number b, zero at first; Fixup puts one before each layer and activation."""
+    """x + b with one learned number b, initially zero; Fixup puts one before each layer and activation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class ScalarBias(nn.Module):
 
 
 class Residual(nn.Module):
-    """A shortcut plus a branch: what is learned is the difference.
+    """A shortcut plus a branch: the branch learns the difference.
 
     With s the shortcut (the identity unless given), B the branch, N the norm and f the activation:
 
@@ -36,14 +36,14 @@ class Residual(nn.Module):
         "none":  f(s(x) + B(x))        also where no norm is given
 
     With `fixup`, B(x) becomes scale · B(x + b_in) + b_out with three learned scalars (1, 0, 0 at first):
-    what Fixup needs beside its initialisation to do without a norm. Its further biases belong inside the
+    what Fixup needs, besides its initialisation, to work without a norm. Its further biases belong inside the
     branch, as `ScalarBias`.
 
     Args:
         branch: B. Initialisations find the layers of a branch under this name.
         shortcut: s; needed where B changes the shape.
         norm: N.
-        placement: Where N stands.
+        placement: Where N is applied.
         drop: Drops B(N(x)) at random in training, without computing it in its "batch" mode.
         fixup: Whether to add Fixup's three scalars.
         activation: f, applied to the sum; the identity unless given.
@@ -100,11 +100,11 @@ class Residual(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """γ·x with one learned factor for each channel, small at first, at the end of a residual branch.
+    """γ·x with one learned factor for each channel, initially small, at the end of a residual branch.
 
     Args:
         num_features: The number of channels.
-        initial: What all factors begin with.
+        initial: The initial value of all factors.
         layout: `features` for [B, T, F], `channels` for [B, C, *space].
 
     Reference: Touvron et al. (2021), Going deeper with image transformers.

@@ -26,14 +26,14 @@ _TRUNCATED_STD = 0.8796256610342398  # of a standard normal cut off at ±2
 
 @dataclass(frozen=True)
 class Fans:
-    """How many terms an output adds up, and how many outputs an input reaches."""
+    """The number of terms that each output sums, and the number of outputs that each input reaches."""
 
     fan_in: int
     fan_out: int
 
 
 Draw = Callable[[torch.Size, Fans, float, torch.Generator], Tensor]
-"""From shape, fans, gain and generator to a float32 tensor."""
+"""Maps shape, fans, gain and generator to a float32 tensor."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Scheme:
     """What an `init` ingredient builds.
 
     Attributes:
-        name: As in a recipe.
+        name: The name used in a recipe.
         draw: How a weight is drawn; `None` leaves the model as built.
-        gain: A number, or "auto" for that of the model's activation.
-        backward: Whether "auto" is the gain of the gradients, and not that of the activations.
-        bias: What happens to biases.
+        gain: A number, or "auto" for the gain of the model's activation.
+        backward: Whether "auto" means the gain for gradients rather than for activations.
+        bias: How biases are set.
         fixup: Whether residual branches are scaled down, and their last layers and the head zeroed.
-        embeddings: Whether embeddings are drawn by the scheme too.
+        embeddings: Whether the scheme also draws embeddings.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Scheme:
 
 
 def sample(shape: torch.Size, std: float, distribution: Distribution, generator: torch.Generator) -> Tensor:
-    """Normal numbers with standard deviation `std`; float32 for every model, so that seeds agree."""
+    """Numbers with mean 0 and standard deviation `std`; float32 for every model, so that seeds agree."""
     values = torch.empty(shape, dtype=torch.float32, device=generator.device)
     if distribution == "uniform":
         return values.uniform_(-math.sqrt(3), math.sqrt(3), generator=generator).mul_(std)
@@ -94,13 +94,14 @@ def glorot(*, distribution: Distribution = "normal", gain: Gain = 1.0, bias: Bia
     """Glorot's (Xavier's) initialisation, standard deviation gain·√(2/(fan-in + fan-out)).
 
     A compromise between keeping the variance of activations (1/fan-in) and that of gradients (1/fan-out),
-    derived for activations that are linear near 0; so the gain is 1 unless set. As `torch.nn.init.xavier_*`,
-    but for fan-out of grouped convolutions. The uniform law has bounds ±gain·√(6/(fan-in + fan-out)).
+    derived for activations that are linear near 0, so the gain is 1 unless set. Same as
+    `torch.nn.init.xavier_*`, except for the fan-out of grouped convolutions. The uniform distribution has
+    bounds ±gain·√(6/(fan-in + fan-out)).
 
     Args:
-        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: A factor on the deviation, or `auto` for that of the model's activation.
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two standard deviations, rescaled).
+        gain: A factor on the standard deviation, or `auto` for the gain of the model's activation.
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward networks.
     """
@@ -118,18 +119,18 @@ def he(
 ) -> Scheme:
     """He's (Kaiming's) initialisation, standard deviation gain/√fan.
 
-    Keeps the variance of activations through depth (`fan-in`) or that of gradients (`fan-out`). With the
-    gain `auto` it is so for any activation f and not for ReLU alone: 1/√E[f(Z)²] for `fan-in` and
-    1/√E[f'(Z)²] for `fan-out`, both √2 for ReLU. As `torch.nn.init.kaiming_*` for ReLU and leaky ReLU; for
-    others PyTorch has a table of gains, such as 5/3 for tanh in both modes. The uniform law has bounds
-    ±gain·√(3/fan).
+    Preserves the variance of activations through depth (`fan-in`) or that of gradients (`fan-out`). With the
+    gain `auto` this holds for any activation f, not only for ReLU: 1/√E[f(Z)²] for `fan-in` and
+    1/√E[f'(Z)²] for `fan-out`, both √2 for ReLU. Same as `torch.nn.init.kaiming_*` for ReLU and leaky ReLU;
+    for other activations PyTorch has a table of gains, such as 5/3 for tanh in both modes. The uniform
+    distribution has bounds ±gain·√(3/fan).
 
     Args:
         mode: Which fan divides: `fan-in` or `fan-out`.
-        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: `auto` for that of the model's activation, or a factor on the standard deviation of hidden
+        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two standard deviations, rescaled).
+        gain: `auto` for the gain of the model's activation, or a factor on the standard deviation of hidden
             layers.
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: He et al. (2015), Delving deep into rectifiers.
     """
@@ -146,13 +147,13 @@ def _he_draw(mode: FanMode, distribution: Distribution) -> Draw:
 def lecun(*, distribution: Distribution = "normal", gain: Gain = 1.0, bias: Bias = "zero") -> Scheme:
     """LeCun's initialisation, standard deviation gain/√fan-in.
 
-    He's without a gain: right for linear networks, for SELU (whose gain is 1), and for tanh scaled to have
-    gain 1, as the paper proposes. The uniform law has bounds ±gain·√(3/fan-in).
+    He's initialisation without a gain: right for linear networks, for SELU (whose gain is 1), and for tanh
+    scaled to have gain 1, as the paper proposes. The uniform distribution has bounds ±gain·√(3/fan-in).
 
     Args:
-        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: A factor on the deviation, or `auto` for that of the model's activation.
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two standard deviations, rescaled).
+        gain: A factor on the standard deviation, or `auto` for the gain of the model's activation.
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: LeCun, Bottou, Orr and Müller (1998), Efficient backprop.
     """
@@ -163,13 +164,13 @@ def lecun(*, distribution: Distribution = "normal", gain: Gain = 1.0, bias: Bias
 def orthogonal(*, gain: Gain = "auto", bias: Bias = "zero") -> Scheme:
     """Orthogonal initialisation: gain times a random matrix with orthonormal rows or columns.
 
-    A linear network of square layers then keeps every length exactly, and not on average only. A
-    convolution's kernel is the matrix [output channels, the rest]; each group, gate or projection is a matrix
-    of its own, where `torch.nn.init.orthogonal_` takes the tensor as one.
+    A linear network of square layers then preserves every length exactly, not only on average. A
+    convolution's kernel is treated as the matrix [output channels, the rest]; each group, gate or projection
+    is a separate matrix, while `torch.nn.init.orthogonal_` treats the whole tensor as one.
 
     Args:
-        gain: `auto` for that of the model's activation, or a factor on the matrix of hidden layers.
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        gain: `auto` for the gain of the model's activation, or a factor on the matrix of hidden layers.
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: Saxe, McClelland and Ganguli (2014), Exact solutions to the nonlinear dynamics of learning.
     """
@@ -178,16 +179,17 @@ def orthogonal(*, gain: Gain = "auto", bias: Bias = "zero") -> Scheme:
 
 @register("init", "standard", course="A6 A7")
 def standard(*, std: Positive = 0.01, distribution: Distribution = "normal", bias: Bias = "zero") -> Scheme:
-    """The same standard deviation for every layer, whatever its size; what was done before Glorot.
+    """The same standard deviation for every layer, regardless of its size, as was usual before Glorot.
 
-    With it the variance of activations is multiplied by fan-in·std²·E[f(Z)²] in each layer, so that deep
-    networks fade or explode; small transformers with norms take 0.02 and fare well. Embeddings get it too.
+    Each layer multiplies the variance of activations by fan-in·std²·E[f(Z)²], so the activations of deep
+    networks vanish or explode; small transformers with norms use 0.02 and train well. It also applies to
+    embeddings.
 
     Args:
         std: The standard deviation of all weights.
-        distribution: `normal`, `uniform` (bounds ±std·√3), or `truncated` (a normal cut at two deviations,
-            rescaled to standard deviation std).
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        distribution: `normal`, `uniform` (bounds ±std·√3), or `truncated` (a normal cut at two standard
+            deviations, rescaled to standard deviation std).
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification (standard deviation 0.01).
     """
@@ -202,20 +204,20 @@ def fixup(
     gain: Gain = "auto",
     bias: Bias = "zero",
 ) -> Scheme:
-    """Fixup: He's initialisation, made fit for deep residual networks without normalisation.
+    """Fixup: He's initialisation, adapted to deep residual networks without normalisation.
 
     In a network of L residual branches with m weight layers each, an update of size η should change the
-    function by Θ(η), whatever the depth. So, after He: the last layer of each branch and the head are zero,
-    and the other layers of each branch are multiplied by L^(-1/(2m - 2)). The scalars that belong to it are
-    in the model: build it with `fixup: true` and without a norm. A branch is what a module holds under the
-    name `branch`; m counts the linear layers and convolutions in it. The authors' code takes fan-out.
+    function by Θ(η), regardless of depth. So, after He: the last layer of each branch and the head are zero,
+    and the other layers of each branch are multiplied by L^(-1/(2m - 2)). Fixup's scalars are part of the
+    model: build it with `fixup: true` and without a norm. A branch is a module's attribute `branch`; m counts
+    the linear layers and convolutions in it. The authors' code uses fan-out.
 
     Args:
         mode: Which fan divides: `fan-in` or `fan-out`.
-        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two deviations, rescaled).
-        gain: `auto` for that of the model's activation, or a factor on the standard deviation of hidden
+        distribution: `normal`, `uniform`, or `truncated` (a normal cut at two standard deviations, rescaled).
+        gain: `auto` for the gain of the model's activation, or a factor on the standard deviation of hidden
             layers.
-        bias: `zero`, or `as-built` to leave biases to the layers' constructors.
+        bias: `zero`, or `as-built` to keep the biases from the layers' constructors.
 
     Reference: Zhang, Dauphin and Ma (2019), Fixup initialization: residual learning without normalization.
     """
@@ -225,10 +227,10 @@ def fixup(
 
 @register("init", "as-built")
 def as_built() -> Scheme:
-    """What the layers' constructors did; nothing is set.
+    """Keep what the layers' constructors did; nothing is set.
 
     For a model that initialises itself, or comes with weights. The constructors draw from torch's default
-    generator; for linear layers and convolutions that is a uniform law of bounds ±1/√fan-in.
+    generator; linear layers and convolutions use a uniform distribution with bounds ±1/√fan-in.
 
     Reference: `torch.nn.Linear.reset_parameters` and its like.
     """

@@ -1,6 +1,6 @@
-"""From the places of an image to a few tokens, between tokens, and back: the parts of a Visual Transformer.
+"""Map the pixels of an image to a few tokens, between tokens, and back: the parts of a Visual Transformer.
 
-Shapes: B batch, P places of a feature map, C its channels, L tokens, E their size, K size of keys.
+Shapes: B batch, P pixels of a feature map, C its channels, L tokens, E their size, K size of keys.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from apoint.errors import UsageError
 
 
 class FilterTokenizer(nn.Module):
-    """Tokens as means over the places, each with weights of its own: T = softmax_P(X W_A/√C)ᵀ X W_V.
+    """Tokens as means over the pixels, each with its own weights: T = softmax_P(X W_A/√C)ᵀ X W_V.
 
-    X holds the C channels of each place, and a column of W_A (`filters`) is a filter for one token: softmax
-    goes over the places. W_V (`values`) is there only where tokens are of another size than places.
+    X holds the C channels of each pixel, and a column of W_A (`filters`) is a filter for one token: the
+    softmax is over the pixels. W_V (`values`) exists only where tokens and pixels differ in size.
 
     Args:
-        channels: The channels C of a place.
+        channels: The channels C of a pixel.
         num_tokens: The number L of tokens.
         token_width: The size E of a token.
 
@@ -40,13 +40,13 @@ class FilterTokenizer(nn.Module):
 
 
 class RecurrentTokenizer(nn.Module):
-    """Tokens as means over the places, weighted as earlier tokens ask: T = softmax_P(X W_Rᵀ/√C)ᵀ X W_V.
+    """Tokens as means over the pixels, weighted by earlier tokens: T = softmax_P(X W_Rᵀ/√C)ᵀ X W_V.
 
-    The filters W_R = T' W_T (`filters`) are made from earlier tokens T', and so differ from image to image;
-    there are as many tokens as before.
+    The filters W_R = T' W_T (`filters`) are computed from earlier tokens T', so they differ from image to
+    image; the number of tokens stays the same.
 
     Args:
-        channels: The channels C of a place.
+        channels: The channels C of a pixel.
         token_width: The size E of a token.
 
     Reference: Wu et al. (2020), Visual transformers, section 3.1; the root is in their pseudo-code, which
@@ -69,7 +69,7 @@ def values_between(channels: int, token_width: int) -> nn.Linear | None:
 
 
 def gathered(scores_BLP: Tensor, x_BPC: Tensor, values: nn.Linear | None) -> Tensor:
-    """For each token the mean of the places with weights softmax(scores/√C), mapped to its size."""
+    """For each token, the mean of the pixels with weights softmax(scores/√C), mapped to the token's size."""
     weights_BLP = (scores_BLP / math.sqrt(x_BPC.shape[-1])).softmax(dim=-1)
     tokens_BLC = weights_BLP @ x_BPC
     tokens_BLE: Tensor = tokens_BLC if values is None else values(tokens_BLC)
@@ -103,10 +103,10 @@ class TokenAttention(nn.Module):
 
 
 class Projector(nn.Module):
-    """What places gather from the tokens: softmax_L((X W_Q)(T W_K)ᵀ/√C) T W_V.
+    """What pixels gather from the tokens: softmax_L((X W_Q)(T W_K)ᵀ/√C) T W_V.
 
     Args:
-        channels: The channels C of a place.
+        channels: The channels C of a pixel.
         token_width: The size E of a token.
 
     Reference: Wu et al. (2020), Visual transformers, section 3.3; root and W_V are in their pseudo-code.
@@ -119,7 +119,7 @@ class Projector(nn.Module):
         self.values = nn.Linear(token_width, channels, bias=False)
 
     def forward(self, x_BPC: Tensor, tokens_BLE: Tensor) -> Tensor:
-        """What each place gathers, to be added to it."""
+        """What each pixel gathers, to be added to it."""
         scores_BPL = self.queries(x_BPC) @ self.keys(tokens_BLE).mT
         weights_BPL = (scores_BPL / math.sqrt(x_BPC.shape[-1])).softmax(dim=-1)
         found_BPC: Tensor = weights_BPL @ self.values(tokens_BLE)

@@ -38,9 +38,9 @@ def dead_units(
     active on a share p of the data looks dead on n independent examples with probability (1 − p)ⁿ, so a unit
     with a share below 1/n cannot be distinguished from a dead one: `smallest_share` in the details is the
     share that n examples miss 5 times in 100. The table `activations` holds for each activation its units,
-    the dead, the nearly dead, and the share of values that have a slope. `per_layer` is the share of dead units by the
-    layer that feeds them. In a healthy network none is dead in a batch of a few hundred; some in very wide
-    layers do no harm.
+    the dead, the nearly dead, and the share of values that have a slope. `per_layer` is the share of dead
+    units by the layer that feeds them. In a healthy network none is dead in a batch of a few hundred; some in
+    very wide layers do no harm.
 
     The model stays in its current mode. Activations inside an LSTM or GRU are not seen, and a note says so.
 

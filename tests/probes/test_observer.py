@@ -138,12 +138,12 @@ def test_tracks_go_on_from_what_they_knew() -> None:
 def test_the_seed_decides_the_draws_of_probes_unless_a_probe_has_its_own() -> None:
     """It used to be accepted and never read."""
 
-    def reading(seed: int, **settings: Any) -> float:
+    def reading(seed_of_all: int, **settings: Any) -> float:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
         wish = {"every": "1 step", "num_draws": 2, **settings}
         observer = Observer(
-            model, nn.CrossEntropyLoss(), None, {"hessian-trace": wish}, seed=seed, budget=1.0
+            model, nn.CrossEntropyLoss(), None, {"hessian-trace": wish}, seed=seed_of_all, budget=1.0
         )
         observer.begin((torch.randn(20, 4), torch.arange(20) % 3))
         value = observer.readings["hessian-trace"][0].reading.value
