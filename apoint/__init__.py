@@ -1,6 +1,6 @@
 """apoint: why does my network not train, and does this trick really help, or is it noise?
 
-Names load on first use, so that importing `apoint` costs next to nothing.
+Names load on first use, so importing `apoint` costs almost nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings checked against a builder's signature, with one sentence shape for everything wrong.
+"""Check settings against a builder's signature, with one form of error message.
 
 `settings_model` turns the keyword-only part of a signature into a pydantic class that forbids unknown
 names; `checked_settings` applies it and raises a `UsageError` such as
@@ -22,7 +22,7 @@ from apoint.settings import IngredientOf, Schedulable
 
 
 def markers(annotation: Any) -> tuple[Any, ...]:
-    """The extra marks of an `Annotated` type, such as `Schedulable()`; also of the members of a union."""
+    """The metadata of an `Annotated` type, such as `Schedulable()`; also that of the members of a union."""
     if get_origin(annotation) is Annotated:
         inner, *marks = get_args(annotation)
         return (*marks, *markers(inner))
@@ -35,19 +35,19 @@ def is_schedulable(annotation: Any) -> bool:
 
 
 def named_ingredient(annotation: Any) -> IngredientOf | None:
-    """The mark of a setting that names an ingredient, if it names one."""
+    """The `IngredientOf` marker of a setting that names an ingredient, else None."""
     return next((mark for mark in markers(annotation) if isinstance(mark, IngredientOf)), None)
 
 
 def ingredient_kind(annotation: Any) -> str | None:
-    """The kind of ingredient that this setting names, if it names one."""
+    """The kind of ingredient that this setting names, else None."""
     mark = named_ingredient(annotation)
     return mark.kind if mark else None
 
 
 @functools.cache
 def settings_model(entry: Ingredient) -> type[BaseModel]:
-    """The checked settings class of an ingredient, made from its builder's signature."""
+    """The pydantic model of an ingredient's settings, made from its builder's signature."""
     fields: dict[str, Any] = {}
     for name, (annotation, default, note) in entry.setting_parameters.items():
         value = ... if default is inspect.Parameter.empty else default
@@ -59,7 +59,7 @@ def settings_model(entry: Ingredient) -> type[BaseModel]:
 
 
 def checked_settings(entry: Ingredient, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of an ingredient, defaults filled in, or a `UsageError` in one sentence."""
+    """Return all settings of an ingredient, defaults filled in, or raise a one-sentence `UsageError`."""
     who = f"{entry.kind} {entry.name!r}"
     try:
         checked = settings_model(entry)(**settings)
@@ -74,7 +74,7 @@ def checked_settings(entry: Ingredient, settings: Mapping[str, Any]) -> dict[str
 
 
 def check_spec(spec: str | Mapping[str, Any], kind: str, where: str = "") -> None:
-    """Refuse a spec that names an unknown ingredient or gives it wrong settings."""
+    """Raise if a spec names an unknown ingredient or gives it invalid settings."""
     name, settings = split_spec(spec, kind)
     known = registry(kind)
     if name not in known:
@@ -105,7 +105,7 @@ _RULES = {
 
 
 def describe(error: ErrorDetails, known: Mapping[str, Any] | None = None) -> str:
-    """One pydantic error as half a sentence: which setting, the rule, the value."""
+    """Describe one pydantic error in half a sentence: which setting, the rule, the value."""
     path = ".".join(str(part) for part in error["loc"] if not _is_branch(part))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -126,5 +126,5 @@ def describe(error: ErrorDetails, known: Mapping[str, Any] | None = None) -> str
 
 
 def _is_branch(part: str | int) -> bool:
-    """Pydantic names the branch of a union in the path; a reader does not want it."""
+    """Whether pydantic added this part of the path to name a union branch, which users need not see."""
     return isinstance(part, str) and any(mark in part for mark in "[(-")

@@ -1,7 +1,7 @@
-"""What a user sees when something is wrong: one sentence with what, where, the rule and the fix.
+"""Errors that users see: one sentence that says what is wrong, where, the rule and the fix.
 
 Every error that a user can cause derives from `ApointError`; the command line prints its message
-without a traceback and leaves with its `exit_code`. Errors of our own making are assertions.
+without a traceback and exits with its `exit_code`. Bugs in apoint itself are assertions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class ApointError(Exception):
-    """Anything that stops the work for a reason the user can act on."""
+    """Base class of errors that the user can act on."""
 
     exit_code = 1
 
@@ -24,7 +24,7 @@ class UsageError(ApointError, ValueError):
 
 
 class UnknownNameError(UsageError):
-    """A name that is not known, with the nearest ones that are."""
+    """An unknown name, with the nearest known ones."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], where: str = "") -> None:
         self.what, self.name, self.known, self.where = what, name, sorted(known), where
@@ -33,7 +33,7 @@ class UnknownNameError(UsageError):
 
 
 class DivergedError(ApointError):
-    """Training met a value that is not finite."""
+    """Training encountered a non-finite value."""
 
     exit_code = 3
 
@@ -45,15 +45,15 @@ class StorageError(ApointError):
 
 
 class DamagedError(StorageError):
-    """A record is not as apoint wrote it: a file was changed, cut short or removed since."""
+    """A record is not as apoint wrote it: a file has been changed, truncated or removed since."""
 
 
 class FaultError(ApointError):
-    """The machine failed: storage, memory, a lost process. It says nothing about what was being trained."""
+    """The machine failed (storage, memory, a lost process); says nothing about what was being trained."""
 
 
 class TrainingError(ApointError):
-    """The code that was to be trained raised an exception."""
+    """The code being trained raised an exception."""
 
 
 def nearest(name: str, known: Iterable[str], how_many: int = 3) -> list[str]:
@@ -65,7 +65,7 @@ def nearest(name: str, known: Iterable[str], how_many: int = 3) -> list[str]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The half-sentence that follows an unknown name: what the user probably meant, or what there is."""
+    """The half-sentence that follows an unknown name: what the user probably meant, or the known names."""
     names = sorted(known)
     close = nearest(name, names)
     if close:
@@ -77,38 +77,38 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in one line; if that announces a traceback, its last line too."""
+    """The first line of an error message, plus its last line if the first one introduces a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]
 
 
-# Control and format characters (escape sequences, direction of text, what is invisible), separators of lines
-# and paragraphs, and halves of surrogate pairs, which no encoding can write.
+# Control and format characters (escape sequences, text direction, invisible characters), line and paragraph
+# separators, and unpaired surrogates, which no encoding can write.
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_KEPT = "\n\t\u200c\u200d"  # the last two join letters of ordinary words and parts of emoji
+_KEPT = "\n\t\u200c\u200d"  # the last two join letters in ordinary words and parts of emoji
 
 
 def printable(text: object) -> str:
-    """Foreign text with every character escaped that would steer a terminal, such as `\\x1b` for the escape.
+    """Escape every character of foreign text that would control a terminal, such as `\\x1b` for the escape.
 
-    Line ends and tabs stay, and so do the letters of all languages.
+    Newlines, tabs and the letters of all languages stay.
     """
     plain = str(text)
     return plain if plain.isprintable() else "".join(map(_printable_character, plain))
 
 
 def one_line(text: object) -> str:
-    """The text made printable, with line ends and tabs escaped as well: for a name or a cell of a table."""
+    """Make the text printable, with newlines and tabs escaped as well: for a name or a table cell."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def cut(text: object, most: int) -> str:
-    """The text on one line in at most so many characters; what is cut off at its end is marked."""
+    """Put the text on one line of at most `most` characters, and mark where its end is cut off."""
     line = one_line(" ".join(str(text).split()))
     if len(line) <= most:
         return line
     kept = line[: most - 1]
-    for mark in (",", " "):  # rather between two parts than within one
+    for mark in (",", " "):  # prefer to cut between two parts rather than within one
         whole = kept[:-1].rpartition(mark)[0]
         if 2 * len(whole) > most:
             return f"{whole.removesuffix(' and')}{mark.strip()} …"

@@ -1,4 +1,4 @@
-"""Results in a notebook cell: the sentence in bold, and below it what the terminal shows."""
+"""Results in a notebook cell: the sentence in bold, and below it the text that the terminal shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def as_html(text: str) -> str:
     """A result's text as HTML.
 
     Args:
-        text: What `str` gives: the outcome, a blank line, then details whose columns need a fixed width.
+        text: The result of `str`: the outcome, a blank line, then details in fixed-width columns.
     """
     sentence, _, details = text.partition("\n\n")
     shown = f"<p><strong>{html.escape(' '.join(sentence.split()))}</strong></p>"
@@ -17,7 +17,7 @@ def as_html(text: str) -> str:
 
 
 class NotebookDisplay:
-    """Gives a result whose `str` is meant for people the display that notebooks ask for."""
+    """Mixin that displays a result in notebooks, for results with a human-readable `str`."""
 
     def _repr_html_(self) -> str:
         return as_html(str(self))

@@ -1,8 +1,8 @@
-"""Opening files that come from outside: regular files only, without waiting and without side effects.
+"""Open files that come from outside: regular files only, without blocking and without side effects.
 
-A name in a recipe or in a folder can lead to anything. Opening a named pipe waits for a writer, reading
-`/dev/zero` never ends, and opening some devices has effects of its own. So the kind of the file is checked
-before it is opened, and again on the open file, in case another one was put in its place meanwhile.
+A name in a recipe or in a folder can refer to anything. Opening a named pipe waits for a writer, reading
+`/dev/zero` never ends, and opening some devices has side effects. So the type of the file is checked before
+it is opened, and again on the open file, in case it was replaced in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_NAME = 200
 
 
 def _flag(name: str) -> int:
-    """A flag of `os.open`, or nothing where the system has no such flag."""
+    """A flag of `os.open`, or 0 if the system has no such flag."""
     return int(getattr(os, name, 0))
 
 
@@ -34,14 +34,14 @@ _NO_LINK = _flag("O_NOFOLLOW")
 
 
 def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True) -> BinaryIO:
-    """Open a regular file for reading bytes; everything else is refused in one sentence.
+    """Open a regular file for reading bytes; raise a one-sentence error for anything else.
 
     Args:
         path: The file.
-        follow_links: Whether `path` itself may be a symbolic link. Folders on the way to it always may.
+        follow_links: Whether `path` itself may be a symbolic link. Its parent folders always may.
 
     Raises:
-        StorageError: There is no such file, it is not a regular file, or it may not be read. Where the
+        StorageError: There is no such file, it is not a regular file, or it may not be read. If the
             operating system refused, its `OSError` is the `__cause__`.
     """
     flags = _FLAGS if follow_links else _FLAGS | _NO_LINK
@@ -60,7 +60,7 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = True) -> 
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A path for a message: no control characters, and a very long one shortened in the middle."""
+    """Format a path for a message: no control characters, and shortened in the middle if very long."""
     text = one_line(os.fspath(path))
     half = _LONGEST_NAME // 2
     return text if len(text) <= _LONGEST_NAME else f"{text[:half]}…{text[-half:]}"

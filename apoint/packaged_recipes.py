@@ -1,7 +1,7 @@
 """The recipes that come with the package: `apoint train digits-mlp` works in any folder.
 
-A file of the user's comes first: a packaged recipe is meant only where a plain name is given and there is no
-file of that name.
+The user's own files come first: a packaged recipe is used only if a plain name is given and there is no file
+of that name.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FOLDER = Path(__file__).parent / "recipe" / "gallery"
 
 
 def packaged() -> dict[str, Path]:
-    """The files of the packaged recipes by name."""
+    """Return the files of the packaged recipes, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def packaged_file(source: str | Path) -> Path | None:
-    """The packaged recipe that a source names; None if it is the path of a file."""
+    """Return the file of the packaged recipe that a source names; None if it is the path of a file."""
     path = Path(source)
     if str(source) != path.name or path.suffix or path.exists():
         return None
@@ -27,7 +27,7 @@ def packaged_file(source: str | Path) -> Path | None:
 
 
 def packaged_text(name: str) -> str:
-    """The text of a packaged recipe, to copy and change."""
+    """Return the text of a packaged recipe, to copy and edit."""
     known = packaged()
     if name not in known:
         raise UnknownNameError("recipe", name, known)

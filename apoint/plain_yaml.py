@@ -1,9 +1,9 @@
-"""Strict YAML: plain values with the line of each, and nothing else.
+"""Strict YAML: plain values with their line numbers, and nothing else.
 
-The reader builds plain values from YAML's nodes and runs no constructor. It refuses tags, anchors, aliases,
-merge keys and duplicate keys, and limits depth and number of the values, so that no text can keep it busy for
-long. It follows YAML 1.2: `1e-3` is a number and `no` a word. Recipes and the files of run folders are read
-with it.
+The reader builds plain values from YAML's nodes and runs no constructor. It rejects tags, anchors, aliases,
+merge keys and duplicate keys, and limits the depth and number of values, so no text can keep it busy for
+long. It follows YAML 1.2: `1e-3` is a number and `no` is a string. Recipes and the files of run folders are
+read with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORDS: dict[str, Any] = {
 
 @dataclass
 class Parsed:
-    """Plain values from YAML, and the line of each place in them."""
+    """Plain values from YAML, and the line number of each place in them."""
 
     content: Any
     lines: dict[Place, int]
@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, name: str) -> Parsed:
-    """YAML text as plain values with line numbers."""
+    """Parse YAML text into plain values with line numbers."""
     name = one_line(name)
     try:
         loader = _Loader(text, name)
@@ -142,6 +142,6 @@ def _scalar(node: yaml.ScalarNode, where: str) -> Any:
 
 
 def _refuse_text(text: str, where: str) -> None:
-    """NUL, which no file name can hold, and halves of surrogate pairs, which no file can: both by escapes."""
+    """Reject NUL, which no file name can hold, and lone surrogates, which no file can; escapes make both."""
     if _NO_TEXT.search(text):
         raise UsageError(f"{where}: the text holds a NUL or half a surrogate pair; remove the escape")

@@ -1,6 +1,7 @@
-"""Progress: a line that moves in a terminal or a notebook, a plain line now and then elsewhere.
+"""Progress: a line updated in place in a terminal or a notebook, an occasional plain line elsewhere.
 
-Colour may be forced, movement may not: only a real terminal or a notebook gets a line that is written over.
+Colour can be forced, updates in place cannot: only a real terminal or a notebook gets a line that is
+overwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NOTEBOOK_WIDTH = 100
 
 
 class TrainingMoment(Protocol):
-    """Where a training stands; see `apoint.engine.Moment`."""
+    """The current state of training; see `apoint.engine.Moment`."""
 
     @property
     def step(self) -> int: ...
@@ -38,7 +39,7 @@ class TrainingMoment(Protocol):
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     shell = sys.modules.get("IPython")
     found = shell.get_ipython() if shell is not None else None
     return found is not None and "IPKernelApp" in getattr(found, "config", {})
@@ -48,9 +49,9 @@ def is_wanted(progress: bool | None, stream: TextIO | None = None) -> bool:
     """Whether a call from Python shows progress.
 
     Args:
-        progress: What the caller says; None shows it in a terminal and in a notebook, unless the variable
-            APOINT_PROGRESS is 0.
-        stream: Where it would be written; standard error by default.
+        progress: The caller's choice; None shows progress in a terminal and in a notebook, unless the
+            environment variable APOINT_PROGRESS is 0.
+        stream: Where progress would be written; standard error by default.
     """
     if progress is not None:
         return progress
@@ -65,11 +66,11 @@ def _moves(stream: TextIO) -> bool:
 
 
 class ProgressLine:
-    """Writes where training stands to standard error.
+    """Write training progress to standard error.
 
     Args:
-        quiet: Whether to show no progress; what `say` is given is written all the same.
-        stream: Where to write instead.
+        quiet: Whether to hide progress; messages given to `say` are still written.
+        stream: The stream to write to instead.
     """
 
     def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -94,7 +95,7 @@ class ProgressLine:
         self.close()
 
     def _worth_a_line(self, moment: TrainingMoment) -> bool:
-        """At the end, and at an epoch's end or every half minute, but never more than a line a second."""
+        """True at the end, and after an epoch or every half minute, but at most one line per second."""
         waited = time.monotonic() - self._shown_at
         if moment.step == moment.total_steps or waited > PLAIN_SECONDS:
             return True
@@ -108,42 +109,42 @@ class ProgressLine:
             return _NOTEBOOK_WIDTH
 
     def rewrite(self, text: str) -> None:
-        """Write a line over the one where the cursor is, and stay on it."""
+        """Overwrite the current line, and stay on it."""
         width = self._width - 1
         self._put("\r" + one_line(text)[:width].ljust(width))
         self._open = True
 
     def erase(self) -> None:
-        """Remove a line that is being rewritten."""
+        """Erase the line that is being rewritten."""
         if self._open:
             self.rewrite("")
             self._put("\r")
             self._open = False
 
     def write(self, text: str) -> None:
-        """Write a line of its own."""
+        """Write a separate line."""
         self._put(f"{printable(text)}\n")
 
     def say(self, sentence: str) -> None:
-        """A sentence for the user, on a line of its own."""
+        """Write a sentence for the user on a separate line."""
         self.close()
         self.write(f"apoint: {sentence}")
 
     def close(self) -> None:
-        """End a line that is being rewritten."""
+        """End the line that is being rewritten."""
         if self._open:
             self._put("\n")
             self._open = False
 
     def _put(self, text: str) -> None:
         encoding = getattr(self.stream, "encoding", None) or "utf-8"
-        with contextlib.suppress(OSError, ValueError):  # a closed stream: there is nobody to tell
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed: nothing can be shown
             self.stream.write(text.encode(encoding, "replace").decode(encoding))
             self.stream.flush()
 
 
 def describe(moment: TrainingMoment) -> str:
-    """Where training stands, in one line."""
+    """Describe the state of training in one line."""
     parts = [
         f"step {moment.step}/{moment.total_steps}",
         f"epoch {moment.epoch:.1f}",
@@ -160,7 +161,7 @@ def describe(moment: TrainingMoment) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Format seconds in human-readable form."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -168,7 +169,7 @@ def duration(seconds: float) -> str:
 
 
 class FleetLine(ProgressLine):
-    """Writes where a fleet stands to standard error."""
+    """Write the progress of a fleet to standard error."""
 
     def __call__(self, moment: Any) -> None:
         if self.quiet:
@@ -182,7 +183,7 @@ class FleetLine(ProgressLine):
 
 
 def describe_fleet(moment: Any) -> str:
-    """Where a fleet stands, in one line."""
+    """Describe the state of a fleet in one line."""
     parts = [f"{moment.done}/{moment.total} replicas"]
     if moment.running:
         parts.append(f"{moment.running} in training")

@@ -1,9 +1,9 @@
-"""The registry: a kind and a name lead to an ingredient with typed settings.
+"""The registry: look up an ingredient with typed settings by its kind and name.
 
-One convention carries it. In a builder's signature, parameters *before* the `*` are what the engine
-supplies (the number of classes, the horizon of training); the keyword-only ones *after* it are the
-settings a recipe may write, with their types, bounds and defaults. Their descriptions are the lines
-of the docstring's `Args:` section. Adding an ingredient is therefore one decorated function:
+It rests on one convention. In a builder's signature, the engine supplies the parameters *before* the `*`
+(the number of classes, the training horizon). The keyword-only parameters *after* it are the settings a
+recipe may set, with their types, bounds and defaults. Their descriptions come from the docstring's `Args:`
+section. To add an ingredient, write one decorated function:
 
     @register("activation", "cube")
     def cube(*, scale: Positive = 1.0) -> nn.Module:
@@ -28,7 +28,7 @@ from apoint.errors import UnknownNameError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Where each kind's ingredients are defined; imported on the first look into that kind.
+# Where each kind's ingredients are defined; imported on the first lookup of that kind.
 HOMES: dict[str, str] = {
     "activation": "apoint.nn",
     "feed-forward": "apoint.nn",
@@ -55,9 +55,9 @@ class Ingredient:
     Attributes:
         kind: What it is, such as `optimizer`.
         name: Its name in a recipe, in kebab-case.
-        build: The function that makes it; see the module docstring for its signature.
+        build: The function that builds it; see the module docstring for its signature.
         course: The ids of the course items it belongs to.
-        traits: Further facts that its kind asks for, such as the kind of input of a model.
+        traits: Further facts that its kind requires, such as a model's kind of input.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Registry(Mapping[str, Ingredient]):
         self._entries: dict[str, Ingredient] = {}
 
     def add(self, entry: Ingredient) -> None:
-        """Add an ingredient; the same name twice is refused unless it is the same function again."""
+        """Add an ingredient; raise if the name is already taken, unless by the same function."""
         previous = self._entries.get(entry.name)
         if previous and _origin(previous.build) != _origin(entry.build):
             raise UsageError(
@@ -132,7 +132,7 @@ class Registry(Mapping[str, Ingredient]):
             importlib.import_module(home)
 
     def build(self, spec: str | Mapping[str, Any], *supplied: Any, **keywords: Any) -> Any:
-        """Build from a name or `{name: …, setting: value}`, checked; `supplied` is the engine's part."""
+        """Build from a name or `{name: …, setting: value}`, with checks; `supplied` is the engine's part."""
         from apoint.checking import checked_settings
 
         name, settings = split_spec(spec, self.kind)
@@ -146,14 +146,14 @@ def _origin(build: Callable[..., Any]) -> str:
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind; made on first use."""
+    """Return the registry of a kind; created on first use."""
     if kind not in HOMES and kind not in _REGISTRIES:
         raise UnknownNameError("kind of ingredient", kind, HOMES)
     return _REGISTRIES.setdefault(kind, Registry(kind))
 
 
 def register(kind: str, name: str, *, course: str = "", **traits: Any) -> Callable[[F], F]:
-    """Decorator: make a builder known under a name. `course` lists course ids, separated by blanks."""
+    """Decorator that registers a builder under a name. `course` lists course ids, separated by spaces."""
 
     def keep(build: F) -> F:
         registry(kind).add(Ingredient(kind, name, build, tuple(course.split()), dict(traits)))
@@ -163,7 +163,7 @@ def register(kind: str, name: str, *, course: str = "", **traits: Any) -> Callab
 
 
 def split_spec(spec: str | Mapping[str, Any], kind: str) -> tuple[str, dict[str, Any]]:
-    """`relu` or `{name: relu, …}` as name and settings."""
+    """Split a spec, `relu` or `{name: relu, …}`, into name and settings."""
     if isinstance(spec, str):
         return spec, {}
     if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):

@@ -1,4 +1,4 @@
-"""The types of settings: numbers with their bounds, lengths with their unit, names of ingredients.
+"""The types of settings: numbers with bounds, lengths with units, names of ingredients.
 
 An ingredient's builder annotates its keyword-only parameters with these, and the registry makes a
 checked settings class from the signature. So a bound is written once, where the number is used.
@@ -23,7 +23,7 @@ class IngredientOf:
 
     Args:
         kind: The kind of that ingredient.
-        beside: Settings of it that are written beside the name here, and not inside it.
+        beside: Settings of that ingredient that are written next to its name here, not inside it.
     """
 
     def __init__(self, kind: str, beside: tuple[str, ...] = ()) -> None:
@@ -69,4 +69,4 @@ Spec = str | dict[str, Any]
 ActivationSpec = Annotated[Spec, IngredientOf("activation")]
 NormSpec = Annotated[Spec, IngredientOf("norm")]
 OptimizerSpec = Annotated[Spec, IngredientOf("optimizer", beside=("lr", "weight_decay", "l2"))]
-"""An optimizer inside another, which has the rate and the decay."""
+"""An optimizer inside another one, which has the learning rate and the decay."""

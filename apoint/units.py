@@ -1,8 +1,8 @@
-"""Lengths of training with their unit, and the horizon that turns them into shares of it.
+"""Training lengths with units, and the horizon that converts them to shares of training.
 
 A length is written `5%`, `500 steps`, `2 epochs`, or as a bare share such as `0.05`. A bare whole
-number above 1 has no unit and is refused, because `500` has meant steps to one reader and epochs to
-the next.
+number above 1 has no unit and is rejected, because `500` means steps to one reader and epochs to the
+next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RULE = "write a share such as 0.05 or '5%', or a length with its unit such as '
 
 @dataclass(frozen=True)
 class Horizon:
-    """How long a training run is, so that steps and epochs can be turned into shares of it."""
+    """The length of a training run, used to convert steps and epochs to shares of it."""
 
     total_steps: int
     steps_per_epoch: float
@@ -43,7 +43,7 @@ class Duration:
 
     @classmethod
     def parse(cls, raw: Any) -> Duration:
-        """Read a length from `5%`, `500 steps`, `2 epochs`, `0.05`, or an existing `Duration`."""
+        """Parse a length from `5%`, `500 steps`, `2 epochs`, `0.05`, or an existing `Duration`."""
         if isinstance(raw, Duration):
             return raw
         if isinstance(raw, bool):
@@ -76,7 +76,7 @@ class Duration:
         return f"{number} {self.unit if self.value != 1 else self.unit[:-1]}"
 
     def as_share(self, horizon: Horizon | None, what: str = "length") -> float:
-        """This length as a share of training; refuses one that is longer than training."""
+        """Return this length as a share of training; raise if it is longer than training."""
         if self.unit == "share":
             return self.value
         if horizon is None:
@@ -94,7 +94,7 @@ class Duration:
         return steps / horizon.total_steps
 
     def as_steps(self, horizon: Horizon) -> float:
-        """This length in steps, which need not be whole."""
+        """Return this length in steps, not necessarily a whole number."""
         if self.unit == "steps":
             return self.value
         if self.unit == "epochs":

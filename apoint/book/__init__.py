@@ -1,8 +1,7 @@
-"""The course as claims that run: each statement with its check, its verdict, its picture and its erratum.
+"""The course as executable claims: each statement with its check, verdict, picture and erratum.
 
-`claim.py` has the object, `evidence.py` what a check hands in, `course.py` the rows of the course,
-`chapters/` a folder for each chapter with a file for each row and one for its errata, `site/` the book as
-pages.
+`claim.py` has the claim object, `evidence.py` what a check returns, `course.py` the rows of the course,
+`chapters/` a folder per chapter with one file per row and one for its errata, and `site/` the book as pages.
 
     import apoint
     outcome = apoint.book.run("E2", scale="quick")

@@ -1,4 +1,4 @@
-"""Many claims, one process for each core; records are kept as they come, and a rerun goes on from them."""
+"""Run many claims, one process per core; records are saved as they arrive, and a rerun resumes from them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _TICK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Done:
-    """What came of one claim.
+    """The result of one claim.
 
     Attributes:
-        id: Of the claim.
-        outcome: What its check said; None if it broke.
+        id: The claim's id.
+        outcome: The result of its check; None if the check broke.
         problem: Why it broke, in a sentence; empty if it did not.
-        kept: Whether the outcome is that of an earlier run.
+        kept: Whether the outcome comes from an earlier run.
     """
 
     id: str
@@ -48,7 +48,7 @@ Tick = Callable[[float], None]
 
 
 def kept(claim: Claim, scale: Scale, folder: Path) -> Outcome | None:
-    """The record of a claim, unless its code or the versions that it was run with have changed since."""
+    """Return the record of a claim, unless its code or the versions it was run with have changed since."""
     path = record_path(folder / RECORDS, claim.id, scale)
     if not path.exists():
         return None
@@ -57,7 +57,7 @@ def kept(claim: Claim, scale: Scale, folder: Path) -> Outcome | None:
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -71,16 +71,16 @@ def run_all(
     tick: Tick = lambda seconds: None,
     say: Callable[[str], None] | None = None,
 ) -> list[Done]:
-    """Run claims and keep their records.
+    """Run claims and save their records.
 
     Args:
-        chosen: Which.
+        chosen: The claims to run.
         scale: How much to do.
-        folder: Where records go, and replicas that comparisons train.
-        workers: How many processes; one for each core by default, and never more than claims.
-        heard: Called with each as soon as it is done.
-        tick: Called now and then with the seconds that are left.
-        say: Called with what is being done, where one claim is run alone.
+        folder: The folder for records, and for the replicas that comparisons train.
+        workers: Number of processes; one per core by default, and never more than claims.
+        heard: Called with each result as soon as it is done.
+        tick: Called from time to time with the estimated seconds left.
+        say: Called with a sentence about the current work, when one claim is run alone.
     """
     number = min(workers or cores(), len(chosen))
     if number > 1:
@@ -101,7 +101,7 @@ def _run(
         outcome = run_claim(claim, scale, folder=folder, workers=workers, say=say)
         outcome.save(folder / RECORDS)
     except TrainingInterruptedError:
-        raise  # a comparison was told to stop, and so are we
+        raise  # a comparison was asked to stop, and so are we
     except Exception as error:
         if os.environ.get("APOINT_DEBUG"):
             raise
@@ -112,7 +112,7 @@ def _run(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums are added up in the same order on every machine, so that a rerun gives the same outcome."""
+    """Add up sums in the same order on every machine, so that a rerun gives the same outcome."""
     import torch
 
     before = torch.get_num_threads()
@@ -149,7 +149,7 @@ def _in_processes(
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C as a flag: an exception may be raised in a callback of the interpreter, and be lost there."""
+    """Ctrl-C as a flag: an exception might be raised in an interpreter callback and be lost there."""
     told = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield told
@@ -198,5 +198,5 @@ def _run_by_id(id: str, scale: Scale, folder: Path) -> Done:
     torch.set_num_threads(1)
     try:
         return _run(claims()[id], scale, folder, 1)
-    except TrainingInterruptedError as error:  # the parent hears of its own signals itself
+    except TrainingInterruptedError as error:  # the parent receives its own signals
         return Done(id, None, str(error))

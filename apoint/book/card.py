@@ -1,6 +1,6 @@
-"""The card of an outcome for the terminal: verdict, statement, numbers with what they must be, erratum.
+"""The card of an outcome for the terminal: verdict, statement, numbers with their requirements, erratum.
 
-Colour only where the terminal has it and NO_COLOR is not set; signs and words say the same without it.
+Colour is used only if the terminal has it and NO_COLOR is not set; signs and words say the same without it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WIDEST, NO_TERMINAL = 110, 100
 
 
 def console(stream: TextIO | None = None, width: int | None = None) -> Console:
-    """Where cards are written: as wide as the terminal, up to a width that can be read."""
+    """The console that cards are written to: as wide as the terminal, up to a readable width."""
     from apoint.book.clean_console import CleanConsole
 
     stream = stream or sys.stdout
@@ -53,7 +53,7 @@ def console(stream: TextIO | None = None, width: int | None = None) -> Console:
 
 
 def value_words(number: Number) -> str:
-    """A number with its standard error, with the digits that mean something."""
+    """Format a number with its standard error, to the digits that are meaningful."""
     if number.requirement in ("yes", "no") and number.value in (0, 1):
         return "yes" if number.value else "no"
     if number.error is None or not math.isfinite(number.error) or number.error <= 0:
@@ -65,7 +65,7 @@ def value_words(number: Number) -> str:
 
 
 def signed(words: str) -> str:
-    """Numbers with true minus signs."""
+    """Format numbers with true minus signs."""
     if words in ("inf", "nan"):
         return {"inf": "∞", "nan": "not a number"}[words]
     return re.sub(r"(?<![\w.])-|(?<=e)-", MINUS, words)
@@ -80,9 +80,9 @@ def print_card(claim: Claim, outcome: Outcome, to: Console | None = None) -> Non
     """Write the card of an outcome.
 
     Args:
-        claim: What was checked.
-        outcome: What came out.
-        to: Where to; standard output by default.
+        claim: The claim that was checked.
+        outcome: Its outcome.
+        to: The console to write to; standard output by default.
     """
     to = to or console()
     to.print(*_parts(claim, outcome, to.width), sep="\n", soft_wrap=False)
@@ -136,7 +136,7 @@ def _both_ways(claim: Claim, outcome: Outcome, width: int) -> list[RenderableTyp
 
 
 def numbers_table(numbers: Sequence[Number]) -> Table:
-    """Numbers with what they must be, and whether they are."""
+    """A table of numbers, their requirements, and whether they meet them."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -155,11 +155,11 @@ def numbers_table(numbers: Sequence[Number]) -> Table:
 
 
 def print_summary(rows: Iterable[tuple[str, str, str, str, str]], to: Console | None = None) -> None:
-    """Write a line for each claim.
+    """Write one line per claim.
 
     Args:
-        rows: Id, title, verdict, scale, and how long it took.
-        to: Where to; standard output by default.
+        rows: For each claim, its id, title, verdict, scale and duration.
+        to: The console to write to; standard output by default.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -177,7 +177,7 @@ def print_summary(rows: Iterable[tuple[str, str, str, str, str]], to: Console | 
 
 
 def _text(words: str, style: str = "") -> RenderableType:
-    """Words without the marks that rich would read in them."""
+    """Words in which rich interprets no markup."""
     from rich.text import Text
 
     return Text(clean(words), style=style)

@@ -1,4 +1,4 @@
-"""A claim: one statement of the course and the check that decides it; and exercises with checked answers.
+"""Claims: a statement of the course and the check that decides it; also exercises with checked answers.
 
     @claim(
         "E2", "Volume near the surface", kind="identity",
@@ -9,14 +9,13 @@
     )
     def shell_share(run: Running, power: int | None = None) -> Evidence: ...
 
-`planted` names settings of the check that put a wrong version in the place of the statement. The tests run
-every check with them and ask that it says so: a check that cannot fail decides nothing. Where a claim is
+`planted` names settings of the check that replace the statement with a wrong version. The tests run every
+check with them and require it to detect the error: a check that cannot fail decides nothing. For a claim
 about a quantity (kinds identity, bound and size), the error is small: a setting `factor`, 1 by default,
-multiplies that quantity, and is planted between 5 and 10 % off. A direction or a shape is planted the other
-way round.
+multiplies that quantity, and is planted between 5 and 10 % off. A direction or a shape is planted reversed.
 
-Where the source is wrong, a claim carries an `Erratum`. One that belongs to no claim is an entry of its own,
-with a check of its own, or, for a fact about the world, with a citation:
+Where the source is wrong, a claim carries an `Erratum`. An erratum that belongs to no claim is a separate
+entry with its own check or, for a fact about the world, with a citation:
 
     @erratum(
         "I2.1", "Momentum 1", place="weights 1.1", quote="la valeur du momentum …",
@@ -49,18 +48,18 @@ _ERRATUM_ID = re.compile(r"([A-K]\d+)(?:[a-z]?|\.\d+)")
 
 @dataclass(frozen=True)
 class Erratum:
-    """Where the source is wrong.
+    """An error in the source.
 
     Attributes:
-        written: What it says, in our own words, with mathematics between dollar signs.
-        corrected: What is right.
+        written: What the source says, in our own words, with mathematics between dollar signs.
+        corrected: The correct statement.
         why: The reason, in a sentence or two.
-        quote: The words of the source, in its own French: as short as makes the fault plain.
-        place: Where they stand, such as `weights 1.4`.
+        quote: The words of the source in the original French, as short as it takes to show the error.
+        place: Where the source says it, such as `weights 1.4`.
         id: `I5.1` for the first entry of row I5; for an erratum of a claim, the claim's id.
-        title: A few words; for an erratum of a claim, the claim's title.
-        check: Finds numbers for both forms; None if the claim has it, or a citation stands in its place.
-        citation: Who says so, where it is a fact about the world.
+        title: A short title; for an erratum of a claim, the claim's title.
+        check: Computes numbers for both forms; None if the claim has the check, or if a citation replaces it.
+        citation: The authority for it, if it is a fact about the world.
     """
 
     written: str
@@ -86,7 +85,7 @@ class Erratum:
 
     @property
     def attribution(self) -> str:
-        """Whose words they are and where they stand."""
+        """The author of the words and their place in the source."""
         author = AUTHORS.get(self.place.split(" ", 1)[0])
         return f"{author}, {self.place}" if author else self.place
 
@@ -102,17 +101,17 @@ class Claim:
 
     Attributes:
         id: The row of the course, with a letter if the row has several claims: `A5`, `A5b`.
-        title: A few words.
+        title: A short title.
         kind: What sort of statement it is: an identity, a bound, a direction (better, rising), a size or a
             shape.
-        statement: In our own words, with mathematics between dollar signs.
+        statement: The statement in our own words, with mathematics between dollar signs.
         refuted_by: Which numbers would change the answer.
-        seconds: About how long the check takes on one core, for each scale that it has.
-        check: Finds the evidence.
-        planted: Settings of the check under which a wrong version stands in the statement's place.
-        erratum: Where the source is wrong.
+        seconds: Approximate duration of the check on one core, for each scale that it has.
+        check: The function that finds the evidence.
+        planted: Settings of the check that replace the statement with a wrong version.
+        erratum: The error in the source, if there is one.
         details: Further paragraphs: the argument, the protocol, what to look at in the figure.
-        references: Papers and books behind it.
+        references: Papers and books that it is based on.
     """
 
     id: str
@@ -142,7 +141,7 @@ class Claim:
 
     @property
     def code(self) -> str:
-        """The source of the check, without the claim around it."""
+        """The source code of the check, without the `@claim` decorator."""
         lines = inspect.getsource(self.check).splitlines()
         start = next(place for place, line in enumerate(lines) if line.startswith("def "))
         return "\n".join(lines[start:])
@@ -153,13 +152,13 @@ class Exercise:
     """An exercise of the course, with an answer that is checked.
 
     Attributes:
-        number: As the course numbers it, with the source: `notes 1.1`.
+        number: Its number in the course, with the source: `notes 1.1`.
         row: The row of the course that it belongs to.
-        question: In our own words.
-        hints: One after the other, each giving away more.
+        question: The question in our own words.
+        hints: Hints in order, each giving away more.
         solution: The answer with its steps.
-        check: Gives the numbers that the answer must meet.
-        planted: Settings of the check that put a wrong answer in its place.
+        check: Returns the numbers that the answer must meet.
+        planted: Settings of the check that replace the answer with a wrong one.
     """
 
     number: str
@@ -194,7 +193,7 @@ def claim(
     details: Words = "",
     references: Sequence[str] = (),
 ) -> Callable[[Check], Check]:
-    """Enter a check into the book; see `Claim` for the arguments."""
+    """Register a check as a claim of the book; see `Claim` for the arguments."""
     found = _ID.fullmatch(id)
     assert found is not None, f"claim {id!r}: no id such as A5 or A5b"
     assert found[1] in ROWS, f"claim {id!r}: not a row of the course"
@@ -231,7 +230,7 @@ def exercise(
     planted: Mapping[str, Any],
     hints: Sequence[Words] = (),
 ) -> Callable[[Callable[..., Sequence[Number]]], Callable[..., Sequence[Number]]]:
-    """Enter an exercise into the book; see `Exercise` for the arguments."""
+    """Register an exercise of the book; see `Exercise` for the arguments."""
     assert row in ROWS, f"exercise {number!r}: {row!r} is not a row of the course"
 
     def enter(check: Callable[..., Sequence[Number]]) -> Callable[..., Sequence[Number]]:
@@ -256,7 +255,7 @@ def erratum(
     why: Words = "",
     citation: str = "",
 ) -> Callable[[Check], Check]:
-    """Enter a place where the source is wrong, with the check that shows it; see `Erratum`."""
+    """Register an error in the source, with the check that shows it; see `Erratum`."""
     found = Erratum(
         Text(written), Text(corrected), Text(why), quote, place, id, Text(title), citation=citation
     )
@@ -279,7 +278,7 @@ def cited_erratum(
     citation: str,
     why: Words = "",
 ) -> None:
-    """Enter a place where the source is wrong about the world, with who says so; see `Erratum`."""
+    """Register an error in the source about a fact of the world, with a citation; see `Erratum`."""
     assert citation, f"erratum {id!r}: a fact about the world needs a citation"
     _enter_erratum(
         Erratum(Text(written), Text(corrected), Text(why), quote, place, id, Text(title), citation=citation)
@@ -296,12 +295,12 @@ def _enter_erratum(one: Erratum) -> None:
 
 
 def entered() -> tuple[dict[str, Claim], dict[str, Exercise], dict[str, Erratum]]:
-    """What chapters that were imported have entered."""
+    """Return the claims, exercises and errata that the imported chapters have registered."""
     return _claims, _exercises, _errata
 
 
 def settings_of(check: Callable[..., Any]) -> list[str]:
-    """The settings of a check that a planted error may change."""
+    """Return the settings of a check that a planted error may change."""
     return [name for name in inspect.signature(check).parameters if name != "run"]
 
 

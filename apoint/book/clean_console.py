@@ -1,4 +1,4 @@
-"""Rich's console, with control characters escaped: records may come from anybody."""
+"""Rich's console, with control characters escaped: records may come from anyone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from apoint.errors import printable
 
 
 class CleanConsole(Console):
-    """A console on which no text can steer the terminal; styles of its own are no text."""
+    """A console on which no text can control the terminal; its own styles are not text."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable, their text made printable."""
+        """Yield the segments of a renderable, with their text made printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the command line what to do when nobody reads any more."""
+        """Let the command line decide what to do when the reader is gone."""
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""The course, row by row: what it teaches, where it says so, and as what it must be in the book.
+"""The course, row by row: what it teaches, where it says so, and which forms it must take in the book.
 
 The sources are five texts: `notes` (Lopès-Quintas, Recent advances in machine learning, 2023–2024), `start`,
 `llm` and `weights` (the sessions of the same course), and `theory` (Merad, Théorie de l'apprentissage par
@@ -38,9 +38,9 @@ class Row:
     Attributes:
         id: A letter for the chapter and a number.
         title: What it teaches, in a few words.
-        forms: As what it must exist, letters as above.
+        forms: The forms in which it must exist, as the letters above.
         source: Where the course says it.
-        doubtful: Whether the source as written is wrong, loose or only about true somewhere in it.
+        doubtful: Whether the source as written is somewhere wrong, loose or only approximately true.
     """
 
     id: str

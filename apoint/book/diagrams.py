@@ -1,7 +1,7 @@
-"""Diagrams drawn: boxes that fit their text, and arrows that end at the boxes' edges.
+"""Draw diagrams: boxes that fit their text, and arrows that end at the boxes' edges.
 
-All places are turned into points of the sheet first, so that letters, boxes and arrow heads keep their sizes
-however many columns a diagram has.
+All positions are converted to points on the sheet first, so letters, boxes and arrow heads keep their sizes
+for any number of columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEAD = 11.0  # size of an arrow head
 
 @dataclass(frozen=True)
 class _Placed:
-    """A box in points of the sheet."""
+    """A box in points on the sheet."""
 
     box: Box
     x: float
@@ -47,7 +47,7 @@ class _Placed:
 
 @contextmanager
 def draw_diagram(diagram: Diagram, name: str) -> Iterator[Drawing]:
-    """A sheet with the diagram.
+    """Context manager that yields a sheet with the diagram.
 
     Args:
         diagram: What to draw.
@@ -81,10 +81,10 @@ def draw_diagram(diagram: Diagram, name: str) -> Iterator[Drawing]:
 
 
 def _layout(diagram: Diagram) -> tuple[dict[str, _Placed], list[list[tuple[float, float]]], float]:
-    """The boxes and the corners of arrows in points, and how high all of it is."""
+    """The boxes and the corners of arrows in points, and the total height."""
     sizes = {box.name: _size(box) for box in diagram.boxes}
     corners = [corner for arrow in diagram.arrows for corner in arrow.via]
-    # Each reaches so many columns, and beyond them so many points, to either side of its centre.
+    # How far each extends to either side of its centre: in columns, and in points beyond those.
     reach = [(box.x, box.width / 2, 0.0 if box.width else sizes[box.name][0] / 2) for box in diagram.boxes]
     reach += [(x, 0.0, 2.0) for x, _ in corners]
     room = WIDTH - 2 * _MARGIN
@@ -123,7 +123,7 @@ def _lines(box: Box) -> list[str]:
 
 
 def _size(box: Box) -> tuple[float, float]:
-    """Width and height in points that the text asks for."""
+    """Width and height in points that the text needs."""
     lines = _lines(box)
     wide, high = max(_text_width(line) for line in lines), _LINE * len(lines)
     match box.shape:
@@ -152,7 +152,7 @@ def _text_width(text: str) -> float:
 
 
 def _edge(one: _Placed, towards: tuple[float, float]) -> tuple[float, float]:
-    """Where the line from the centre of a box towards a place leaves it."""
+    """The point where the line from the centre of a box towards a place leaves the box."""
     away = np.subtract(towards, (one.x, one.y))
     if not away.any():
         return one.x, one.y
@@ -202,7 +202,7 @@ def _draw_arrow(drawing: Drawing, arrow: Arrow, stations: Sequence[Any]) -> None
 
 
 def _write_beside(drawing: Drawing, points: Sequence[tuple[float, float]], text: str, colour: str) -> None:
-    """Above the longest part of an arrow if that is level, else to its right."""
+    """Write above the longest part of an arrow if that part is level, else to its right."""
     parts = [(np.asarray(a), np.asarray(b)) for a, b in pairwise(points)]
     first, second = max(parts, key=lambda part: float(np.hypot(*(part[1] - part[0]))))
     x, y = (first + second) / 2
@@ -246,7 +246,7 @@ def _draw_box(drawing: Drawing, one: _Placed) -> None:
     if box.shape != "text":
         outlines: list[Patch] = []
         for paint in ({"facecolor": light("paper")}, {"facecolor": colour, "alpha": 0.14}):
-            # The colour is faint, so that arrows and frames behind the box must be covered first.
+            # The colour is translucent, so arrows and frames behind the box must be covered first.
             look: dict[str, Any] = {**paint, "edgecolor": "none", "linewidth": 0.0}
             outlines.append(_outline(one, **look))
         outlines.append(_outline(one, facecolor="none", edgecolor=colour, linewidth=1.4))

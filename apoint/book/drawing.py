@@ -1,6 +1,6 @@
-"""Pictures drawn: each panel as SVG for pages, a whole picture as SVG and PNG files.
+"""Draw pictures: each panel as SVG for pages, a whole picture as SVG and PNG files.
 
-Series differ by marker and dash as well as by colour. Legends stand under the axes, where no data are.
+Series differ by marker and dash as well as by colour. Legends are below the axes, where there are no data.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DOTS_PER_INCH = 200  # of the PNG
 _GAP = 24.0  # between panels in a file
 _TITLE_LETTERS, _LABEL_LETTERS = 50, 38
 _LEGEND_ROW = 18.0
-_NAME_LETTERS, _NAME_ANGLE, _LETTER = 26, 38.0, 6.3  # of names on the level axis, and how wide a letter is
+_NAME_LETTERS, _NAME_ANGLE, _LETTER = 26, 38.0, 6.3  # of names on the x axis, and the width of a letter
 _MARKERS = "os^Dv<P"
-_LARGER = {"^": 1.35, "v": 1.35, "<": 1.35, "P": 1.2, "D": 0.95}  # or these look smaller than a circle does
+_LARGER = {"^": 1.35, "v": 1.35, "<": 1.35, "P": 1.2, "D": 0.95}  # else these look smaller than a circle
 _DASHES: tuple[Any, ...] = ((0, (5, 2)), (0, (1.3, 1.6)), (0, (7, 2, 1.5, 2)), (0, (3, 1.2)))
 _MOST_MARKERS = 9  # along a line
 _LEVELS = 9
@@ -49,12 +49,12 @@ Limits = tuple[tuple[float, float], tuple[float, float]]
 
 @dataclass(frozen=True)
 class Look:
-    """How a series is told from the others.
+    """What distinguishes a series from the others.
 
     Attributes:
-        colour: On white paper.
-        marker: Of its points.
-        dash: Of its line, if that is to be dashed.
+        colour: Its colour on white paper.
+        marker: The marker of its points.
+        dash: The dash pattern of its line, if that is dashed.
     """
 
     colour: str
@@ -63,7 +63,7 @@ class Look:
 
 
 def panel_svg(panel: Panel | Diagram, name: str) -> str:
-    """One panel as SVG for a page, its colours by variables.
+    """Draw one panel as SVG for a page, with its colours as variables.
 
     Args:
         panel: What to draw.
@@ -74,7 +74,7 @@ def panel_svg(panel: Panel | Diagram, name: str) -> str:
 
 
 def description(panel: Panel | Diagram) -> str:
-    """A panel in a sentence, for those who do not see it."""
+    """Describe a panel in a sentence, for readers who cannot see it."""
     if isinstance(panel, Diagram):
         return f"{prose.plain(panel.title)}. {prose.plain(panel.description)}"
     names = [prose.plain(series.label) for series in panel.series if series.label]
@@ -83,7 +83,7 @@ def description(panel: Panel | Diagram) -> str:
 
 
 def picture_svg(picture: Picture, name: str = "picture") -> str:
-    """A whole picture as an SVG file: panels from left to right on white paper."""
+    """Draw a whole picture as an SVG file: panels from left to right on white paper."""
     drawn = [panel_svg(panel, f"{name}{place}") for place, panel in enumerate(picture.panels)]
     heights = [_viewed_height(svg) for svg in drawn]
     width, height = len(drawn) * (WIDTH + _GAP) + _GAP, max(heights) + 2 * _GAP
@@ -110,7 +110,7 @@ def picture_svg(picture: Picture, name: str = "picture") -> str:
 
 
 def picture_png(picture: Picture) -> bytes:
-    """A whole picture as a PNG file: panels from left to right on white paper."""
+    """Draw a whole picture as a PNG file: panels from left to right on white paper."""
     from PIL import Image
 
     panels = [_png(panel) for panel in picture.panels]
@@ -127,13 +127,13 @@ def picture_png(picture: Picture) -> bytes:
 
 
 def save(pictures: Sequence[Picture], folder: Path, name: str, force: bool = False) -> list[Path]:
-    """Write pictures as SVG and PNG files; returns them.
+    """Write pictures as SVG and PNG files, and return their paths.
 
     Args:
-        pictures: One or more; from the second on, names have a number.
-        folder: Where to; made if it is missing.
-        name: Of the files, without ending.
-        force: Whether to overwrite files that were not drawn by this.
+        pictures: One or more; from the second on, file names have a number.
+        folder: The folder to write to; created if it is missing.
+        name: The name of the files, without extension.
+        force: Whether to overwrite files that this function did not draw.
     """
     stems = [f"{name}-{place + 1}" if place else name for place in range(len(pictures))]
     make_folder(folder, [f"{stem}{ending}" for stem in stems for ending in (".svg", ".png")], force)
@@ -205,12 +205,12 @@ def _label(drawing: Drawing, panel: Panel) -> None:
 
 
 def _axis_words(label: str) -> str:
-    """A pure number needs no words for its missing unit."""
+    """The label without the note "(no unit)", which a pure number does not need."""
     return prose.plain(label).removesuffix(" (no unit)")
 
 
 def _looks(series: Sequence[Series], first: int = 0) -> list[Look]:
-    """A look for each; what has no name looks as what stands before it."""
+    """A look for each series; one without a name has the look of the one before it."""
     looks: list[Look] = []
     place = first - 1
     for one in series:
@@ -247,7 +247,7 @@ def _draw(
 
 
 def _draw_heads(axes: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
-    """A head at the end of a line, and before every gap in it."""
+    """Draw an arrow head at the end of a line, and before every gap in it."""
     known = np.isfinite(x + y)
     ends = [
         place
@@ -289,7 +289,7 @@ def _line_style(panel: Panel, series: Series, look: Look) -> dict[str, Any]:
 
 
 def _size(panel: Panel, series: Series, look: Look) -> dict[str, Any]:
-    """Points of later series are smaller, so that all at one place are seen; those of a cloud are small."""
+    """Marker size: smaller for later series, so that points at one place all show, and small for a cloud."""
     larger = _LARGER.get(look.marker, 1.0)
     if len(series.x) > 80:
         return {"markersize": 3.2 * larger, "markeredgewidth": 0.3}
@@ -330,7 +330,7 @@ def _whiskers(drawing: Drawing, x: np.ndarray, low: np.ndarray, high: np.ndarray
 
 
 def _draw_bars(drawing: Drawing, panel: Panel, looks: Sequence[Look], limits: Limits) -> None:
-    """Bars of several series stand side by side, in the order of the legend."""
+    """Draw the bars of several series side by side, in the order of the legend."""
     rows = [(one, look) for one, look in zip(panel.series, looks, strict=True) if one.style == "bars"]
     foot = limits[1][0] if panel.y_log else 0.0
     for place, (series, look) in enumerate(rows):
@@ -351,18 +351,18 @@ def _draw_bars(drawing: Drawing, panel: Panel, looks: Sequence[Look], limits: Li
 
 
 def _strength(place: int) -> float:
-    """How strong the colour of a row of bars is; later ones are fainter."""
+    """The opacity of a row of bars; later rows are fainter."""
     return max(0.35, 0.85 - 0.2 * place)
 
 
 def _spacing(panel: Panel) -> float:
-    """The least distance between bars."""
+    """The smallest distance between bars."""
     places = sorted({x for series in panel.series if series.style == "bars" for x in series.x})
     return min((b - a for a, b in pairwise(places)), default=1.0)
 
 
 def _draw_field(drawing: Drawing, field: Field) -> None:
-    """A map in steps of one colour, the stronger the larger, with lines between them and its scale."""
+    """Draw a map in steps of one colour, stronger for larger values, with lines between them and a scale."""
     from matplotlib.colors import to_rgb
     from matplotlib.ticker import MaxNLocator
 
@@ -394,7 +394,7 @@ def _draw_field(drawing: Drawing, field: Field) -> None:
 
 
 def _shown(values: Values, logarithmic: bool) -> np.ndarray:
-    """Values as they can be drawn; what has no place on the axis leaves a gap."""
+    """Values as they can be drawn; a value that has no place on the axis leaves a gap."""
     array = np.asarray(values, dtype=float)
     sound = np.isfinite(array) & (array > 0 if logarithmic else True)
     return np.where(sound, array, np.nan)
@@ -423,7 +423,7 @@ def _ends(found: list[np.ndarray], logarithmic: bool, share: float) -> tuple[flo
         low, high = padded(float(values.min()), float(values.max()), share)
         return (0.0 if values.min() == 0 and share > 0.05 else low), high
     low, high = padded(math.log10(values.min()), math.log10(values.max()), share)
-    if high - low < 0.3:  # less than a factor of two would make much of little
+    if high - low < 0.3:  # a range below a factor of two would exaggerate small differences
         low, high = (low + high) / 2 - 0.15, (low + high) / 2 + 0.15
     return 10 ** max(low, -305), 10 ** min(high, 305)
 
@@ -441,7 +441,7 @@ def _fit(axes: Axes, panel: Panel, limits: Limits) -> None:
         _set_names(axes, panel.x_names)
     axes.set_xlim(*limits[0])
     axes.set_ylim(*limits[1])
-    axes.tick_params(axis="x", length=3, pad=6)  # or labels of both axes meet in the corner of a map
+    axes.tick_params(axis="x", length=3, pad=6)  # else labels of both axes meet in the corner of a map
 
 
 def _set_linear(axis: Any) -> None:
@@ -452,7 +452,7 @@ def _set_linear(axis: Any) -> None:
 
 
 def _set_names(axes: Axes, names: Sequence[str]) -> None:
-    """Words in place of numbers, slanted, each ending under its place."""
+    """Label ticks with words in place of numbers, slanted, each ending under its tick."""
     shown = [textwrap.shorten(prose.plain(name), _NAME_LETTERS, placeholder=" …") for name in names]
     axes.set_xticks(range(len(shown)), shown, rotation=_NAME_ANGLE, ha="right", rotation_mode="anchor")
 
@@ -485,7 +485,7 @@ def power_words(value: float) -> str:
 
 
 def _legend_shape(panel: Panel) -> tuple[int, int]:
-    """Columns and rows of the legend; no rows if there is nothing to tell apart."""
+    """Columns and rows of the legend; no rows if there is nothing to distinguish."""
     names = [prose.plain(series.label) for series in panel.series if series.label]
     if not names or (len(names) == 1 and len(panel.series) == 1):
         return 1, 0

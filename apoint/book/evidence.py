@@ -1,7 +1,7 @@
-"""What a check hands in: numbers, each with what it must be, and whether it is.
+"""What a check returns: numbers, each with a requirement and whether it is met.
 
-A requirement is met, not met, or, where a number is an estimate whose error reaches over the bound, not
-decided. The functions below make the usual kinds; each takes the name of the number first, as it stands on
+A requirement is met, not met or, if the number is an estimate whose error extends past the bound, not
+decided. The functions below make the usual kinds; each takes the name of the number first, as it appears on
 the card.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from apoint.book.picture import Picture
 from apoint.verdict import Verdict
 
-SIGMAS = 3.0  # standard errors that an estimate keeps from a bound for it to count
+SIGMAS = 3.0  # how many standard errors from a bound an estimate must be to count
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Number:
         name: What it is, in a few words.
         value: The number.
         requirement: What it must be, in words that follow the value: `at most 0.25`.
-        holds: Whether it is; None if that cannot be said.
-        error: Its standard error, where it is an estimate.
-        remark: What else a reader should know of it.
+        holds: Whether it meets the requirement; None if that is not decided.
+        error: Its standard error, if it is an estimate.
+        remark: What else a reader should know about it.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Number:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        """NumPy's truth values are not Python's, and `is False` would not know them."""
+        """Convert NumPy's booleans to Python's, because `is False` does not recognise them."""
         object.__setattr__(self, "value", float(self.value))
         object.__setattr__(self, "holds", None if self.holds is None else bool(self.holds))
         object.__setattr__(self, "error", None if self.error is None else float(self.error))
 
     def to_plain(self) -> dict[str, Any]:
-        """Values that JSON can hold; what is not finite as a word."""
+        """Convert to values that JSON can hold; non-finite numbers become strings."""
         plain = asdict(self)
         for key in ("value", "error"):
             if plain[key] is not None and not math.isfinite(plain[key]):
@@ -54,7 +54,7 @@ class Number:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Number:
-        """Back from `to_plain`."""
+        """Convert back from `to_plain`."""
         error = plain["error"]
         return cls(
             **{**plain, "value": float(plain["value"]), "error": None if error is None else float(error)}
@@ -74,7 +74,7 @@ def at_least(name: str, value: float, bound: float, error: float | None = None, 
 def between(
     name: str, value: float, low: float, high: float, error: float | None = None, remark: str = ""
 ) -> Number:
-    """The number must lie in an interval."""
+    """The number must be within an interval."""
     sides = (_below(-value, -low, error), _below(value, high, error))
     return Number(name, float(value), f"between {low:.6g} and {high:.6g}", all_hold(sides), error, remark)
 
@@ -82,7 +82,7 @@ def between(
 def close(
     name: str, value: float, expected: float, relative: float = 0.0, absolute: float = 0.0, remark: str = ""
 ) -> Number:
-    """The number must equal another up to rounding, or a tolerance that the check gives a reason for."""
+    """The number must equal another up to rounding, or a tolerance that the check justifies."""
     allowed = max(relative * abs(expected), absolute)
     holds = abs(value - expected) <= allowed
     words = f"{expected:.8g}" + (f" ± {allowed:.1g}" if allowed else " exactly")
@@ -90,7 +90,7 @@ def close(
 
 
 def agrees(name: str, value: float, error: float, expected: float, remark: str = "") -> Number:
-    """An estimate must agree with what is expected of it within its errors.
+    """An estimate must agree with its expected value within its errors.
 
     Agreement of an estimate whose error is as large as what it estimates says nothing, and counts so.
     """
@@ -100,7 +100,7 @@ def agrees(name: str, value: float, error: float, expected: float, remark: str =
 
 
 def same(name: str, value: int | bool, expected: int | bool, remark: str = "") -> Number:
-    """A count, or a yes (1) or no (0), must be this one."""
+    """A count, or a yes (1) or no (0), must equal the expected one."""
     words = ("yes" if expected else "no") if isinstance(expected, bool) else f"{expected}"
     return Number(name, float(value), words, int(value) == int(expected), None, remark)
 
@@ -108,7 +108,7 @@ def same(name: str, value: int | bool, expected: int | bool, remark: str = "") -
 def ruled(name: str, verdict: Verdict, *wanted: str) -> Number:
     """The verdict of a comparison must be one of those named; the number is its effect.
 
-    Undecided is not decided, never a failure.
+    An undecided comparison counts as not decided, never as a failure.
     """
     holds = None if verdict.outcome == "undecided" else verdict.outcome in wanted
     low, high = verdict.interval
@@ -117,7 +117,7 @@ def ruled(name: str, verdict: Verdict, *wanted: str) -> Number:
 
 
 def all_hold(states: Iterable[bool | None]) -> bool | None:
-    """False if one is false, else None if one is unknown, else True."""
+    """Return False if any is false, else None if any is unknown, else True."""
     known = list(states)
     if any(state is False for state in known):
         return False
@@ -137,11 +137,11 @@ class Evidence:
     """What a check found.
 
     Attributes:
-        numbers: Those of the statement that ought to be true: as it stands, or as the erratum corrects it.
-        as_written: Those of the statement as the source has it, where there is an erratum.
+        numbers: Those of the statement that should be true: as given, or as the erratum corrects it.
+        as_written: Those of the statement as the source has it, if there is an erratum.
         pictures: What to draw.
         remark: What else a reader should know.
-        would_take: What would decide what is not decided here.
+        would_take: What it would take to decide what is not decided here.
     """
 
     numbers: Sequence[Number]

@@ -1,4 +1,4 @@
-"""Folders that the book writes into: its own, or new ones, unless the user allows more."""
+"""Folders that the book writes to: its own or new ones, unless the user allows others."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from apoint.errors import UsageError
 from apoint.store import storage_errors
 
-MARK = ".apoint-book"  # lies in the folders that the book made itself
+MARK = ".apoint-book"  # a file in the folders that the book made itself
 _WORDS = "apoint wrote the files of this folder, and may write over them.\n"
 
 
 def make_folder(folder: Path, names: Iterable[str] | None = None, force: bool = False) -> None:
-    """Make a folder to write into; refuse one where something of somebody else's would be overwritten.
+    """Create a folder to write to; raise if files that the book did not write would be overwritten.
 
     Args:
-        folder: Where to; made if it is missing.
+        folder: The folder; created if it is missing.
         names: The files that will be written; None if the whole folder must be the book's own.
         force: Whether to overwrite what is there.
     """

@@ -1,7 +1,7 @@
 """Formulas: LaTeX as MathML for pages, and as a line of plain text for the terminal.
 
-`latex2mathml` reads them; what it makes is built anew here, so that only elements of mathematics with escaped
-text reach a page, in the form that browsers draw.
+`latex2mathml` parses them. Its output is rebuilt here, so that only math elements with escaped text reach a
+page, in the form that browsers draw.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _SPACED = frozenset("=≠<>≤≥≈≃∼≪≫∝∈∉⊂⊆→↦⇒⇔≔+�
 
 
 def mathml(latex: str, block: bool = False) -> Markup:
-    """A formula as the element `math`.
+    """Convert a formula to a `math` element.
 
     Args:
-        latex: What stands between the dollar signs.
-        block: Whether it stands alone on its line.
+        latex: The text between the dollar signs.
+        block: Whether it is a display formula, alone on its line.
     """
     tree = _tree(latex, block)
     note = element("annotation", latex.strip(), encoding="application/x-tex")
@@ -58,10 +58,10 @@ def mathml(latex: str, block: bool = False) -> Markup:
 
 
 def text(latex: str) -> str:
-    """A formula as a line of text, with letters and signs of Unicode: `1−(1−ε/R)ⁿ`.
+    """Convert a formula to a line of text with Unicode letters and signs: `1−(1−ε/R)ⁿ`.
 
     Args:
-        latex: What stands between the dollar signs.
+        latex: The text between the dollar signs.
     """
     words = "".join(_row_words(_tree(latex, False)))
     return re.sub(r"\s+", " ", words).strip()
@@ -78,7 +78,7 @@ def _tree(latex: str, block: bool) -> Element:
     )
     try:
         tree: Element = convert_to_element(known, display="block" if block else "inline")
-    except Exception as error:  # its own kinds, and IndexError or KeyError from its depths
+    except Exception as error:  # its own exceptions, and IndexError or KeyError from inside it
         raise UsageError(f"the formula {latex!r} cannot be read ({type(error).__name__})") from error
     over = {id(accent) for node in tree.iter("mover") for accent in node}
     for node in tree.iter():
@@ -99,7 +99,7 @@ def _built(node: Element) -> Markup:
     tag, attributes = node.tag, {key: value for key, value in node.attrib.items() if key in _ATTRIBUTES}
     words = _styled(node.text or "", node.get("mathvariant", ""))
     if tag == "mo" and len(words) > 1 and words.isalpha() and words not in _LIMITS and not attributes:
-        tag = "mi"  # a name such as Var: browsers would set it apart on both sides like a sign
+        tag = "mi"  # a name such as Var: browsers would space it on both sides like an operator
     if tag in ("msub", "msubsup") and _is_limit(node[0]):
         tag = {"msub": "munder", "msubsup": "munderover"}[tag]
     if node.get("width") == "negativethinmathspace":
@@ -111,7 +111,7 @@ def _built(node: Element) -> Markup:
 
 
 def _sign(words: str, attributes: dict[str, str]) -> tuple[str, str, dict[str, str]]:
-    """A sign as browsers space it well: bars hold what is between them, infinity is a number."""
+    """Make browsers space a sign well: bars enclose what is between them, infinity is a number."""
     if words == "∞":
         return "mi", words, {}
     if words in _BARS:
@@ -122,7 +122,7 @@ def _sign(words: str, attributes: dict[str, str]) -> tuple[str, str, dict[str, s
 
 
 def _children(node: Element) -> list[Markup]:
-    """The children; a name of a function is set apart from what follows it without a parenthesis."""
+    """The children, with a thin space between a function name and an argument without parentheses."""
     built = []
     arguments = node.tag in ("mfrac", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mroot")
     for place, child in enumerate(node):
@@ -149,7 +149,7 @@ def _opens(node: Element) -> bool:
 
 
 def _styled(words: str, variant: str) -> str:
-    """Letters of a style as the characters of Unicode that mean it; browsers know no other styles."""
+    """Letters of a style as the Unicode characters for it; browsers have no other styles."""
     if variant not in _BOLD:
         return words
     return "".join(_styled_letter(letter, _BOLD[variant]) for letter in words)
@@ -187,12 +187,12 @@ def _row_words(node: Element) -> list[str]:
 
 
 def _leads(node: Element) -> bool:
-    """Whether a sign after this is that of a number, not one between two."""
+    """Whether a sign after this node is unary, not binary."""
     return node.tag == "mo" and (node.text or "") in _SPACED | {"(", "[", "{", ",", "|"}
 
 
 def _is_crowded(node: Element, place: int) -> bool:
-    """Whether a fraction stands beside what would be read as part of it."""
+    """Whether a fraction is next to something that would be read as part of it."""
     beside = [node[near] for near in (place - 1, place + 1) if 0 <= near < len(node)]
     return any(each.tag not in ("mo", "mspace", "mtext") for each in beside)
 
@@ -224,7 +224,7 @@ def _words(node: Element) -> str:
 
 
 def _held(words: str, below: bool = False) -> str:
-    """In parentheses if it would fall apart otherwise."""
+    """Add parentheses if the words would be misread without them."""
     words = words.strip()
     simple = re.fullmatch(r"[^\s+−/*·]+", words) or (
         words.startswith("(") and words.find(")") == len(words) - 1

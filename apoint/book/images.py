@@ -1,8 +1,8 @@
-"""Real images for claims at the scale `standard`: a part of a public dataset, made smaller, kept as one file.
+"""Real images for claims at scale `standard`: part of a public dataset, downscaled, kept as one file.
 
-Where the images come from: `$APOINT_BOOK_IMAGES`, an NPZ file or a folder with a sub-folder a class, if it is
-set; else the public dataset by its name, wherever `apoint data fetch` or the user has put it. The scale
-`quick` needs none of it.
+The images come from `$APOINT_BOOK_IMAGES`, if it is set: an NPZ file or a folder with one sub-folder per
+class. Otherwise they come from the public dataset by its name, in the place where `apoint data fetch` or the
+user has put it. Scale `quick` needs none of this.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ VARIABLE = "APOINT_BOOK_IMAGES"
 
 
 def real_images(folder: Path, name: str, *, size: int, train: int, test: int) -> dict[str, Any]:
-    """The data of a recipe: `train` and `test` images of a dataset, each class in proportion.
+    """Return the data of a recipe: `train` and `test` images of a dataset, each class in proportion.
 
     Args:
-        folder: Where the file is kept from which all replicas read.
-        name: Of the public dataset, such as `cifar-10`.
-        size: The height and width in pixels; blocks of pixels are averaged to get there.
-        train: How many to train on.
-        test: How many to test on.
+        folder: The folder for the file that all replicas read.
+        name: The name of the public dataset, such as `cifar-10`.
+        size: The height and width in pixels; blocks of pixels are averaged to reach it.
+        train: Number of training images.
+        test: Number of test images.
     """
     chosen = os.environ.get(VARIABLE) if name == "cifar-10" else None
     label = f"{name}-{size}-{train}-{test}" + (f"-{_stamp(Path(chosen))}" if chosen else "")
@@ -41,12 +41,12 @@ def real_images(folder: Path, name: str, *, size: int, train: int, test: int) ->
 
 
 def save_images(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Write arrays into one NPZ file, whole or not at all; returns the data of a recipe that reads it."""
+    """Write arrays to one NPZ file atomically, and return the data of a recipe that reads it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with partial.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **arrays)
-    partial.replace(path)  # two claims may make it at once
+    partial.replace(path)  # two claims may write it at once
     return {"name": "npz", "path": str(path.resolve())}
 
 
@@ -86,7 +86,7 @@ def _pixels(split: Split) -> Tensor:
 
 
 def _smaller(images_NCHW: Tensor, size: int) -> Tensor:
-    """Bytes again, since a block's mean is one pixel of a smaller camera."""
+    """Average to bytes again, since a block's mean is one pixel of a smaller camera."""
     side = images_NCHW.shape[-1]
     if side == size:
         return images_NCHW

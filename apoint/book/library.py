@@ -1,4 +1,4 @@
-"""Finding claims, exercises and errata, and running them."""
+"""Find claims, exercises and errata, and run them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def errata() -> dict[str, Erratum]:
 
 
 def all_errata(claims: Mapping[str, Claim], entries: Mapping[str, Erratum]) -> dict[str, Erratum]:
-    """The errata of claims and those that are entries of their own, in the order of the course."""
+    """The errata of claims and those that are separate entries, in the order of the course."""
     found = {id: claim.erratum for id, claim in claims.items() if claim.erratum} | dict(entries)
     return {id: found[id] for id in sorted(found, key=course_order)}
 
 
 def select(names: Iterable[str]) -> list[Claim]:
-    """The claims that names mean: `A5` all those of the row, `A5b` one, `A` those of the chapter."""
+    """Select claims by name: `A5` means all those of the row, `A5b` one, `A` those of the chapter."""
     known, chosen = claims(), dict[str, Claim]()
     for name in names:
         wanted = name.strip().upper() if len(name) < 3 or name[-1].isdigit() else name[:-1].upper() + name[-1]
@@ -72,14 +72,14 @@ def run(
     say: Callable[[str], None] | None = None,
     workers: int | None = None,
 ) -> Outcome:
-    """Run the check of one claim and keep its record.
+    """Run the check of one claim and save its record.
 
     Args:
-        id: Of the claim, such as `A7`.
+        id: The claim's id, such as `A7`.
         scale: `quick`, `standard` or `paper`.
-        folder: Where records go, and replicas that comparisons train.
-        say: Called with what is being done.
-        workers: How many processes comparisons may use.
+        folder: The folder for records, and for the replicas that comparisons train.
+        say: Called with a sentence about the current work.
+        workers: Number of processes that comparisons may use.
     """
     known = claims()
     chosen = [known[id]] if id in known else select([id])
@@ -100,15 +100,15 @@ def run_claim(
     workers: int | None = None,
     **planted: object,
 ) -> Outcome:
-    """Run the check of a claim without keeping a record.
+    """Run the check of a claim without saving a record.
 
     Args:
         claim: The claim.
         scale: How much to do.
-        folder: Where replicas are kept.
-        say: Called with what is being done.
-        workers: How many processes comparisons may use.
-        **planted: Settings that put a wrong version in the statement's place; for tests.
+        folder: The folder for replicas.
+        say: Called with a sentence about the current work.
+        workers: Number of processes that comparisons may use.
+        **planted: Settings that replace the statement with a wrong version; for tests.
     """
     if scale not in claim.seconds:
         has = ", ".join(claim.seconds)
@@ -120,12 +120,12 @@ def run_claim(
 
 
 def answer(exercise: Exercise, **planted: object) -> Sequence[Number]:
-    """The numbers that show whether the answer of an exercise is right."""
+    """Return the numbers that show whether the answer of an exercise is right."""
     return exercise.check(**planted)
 
 
 def examine(erratum: Erratum) -> tuple[Ruling, Evidence]:
-    """Run the check of an erratum that has its own: the verdict and the numbers.
+    """Run the check of an erratum that has its own: return the verdict and the evidence.
 
     An entry is right if the verdict is `holds as corrected`: the printed form fails and the other holds.
     """
@@ -135,7 +135,7 @@ def examine(erratum: Erratum) -> tuple[Ruling, Evidence]:
 
 
 def course_order(id: str) -> tuple[str, int, str, int]:
-    """By chapter, row, claim of the row, and number of the erratum, whose entries come after the claims."""
+    """Sort key: chapter, row, claim, number of the erratum. A row's separate errata come after its claims."""
     found = re.fullmatch(r"([A-Z])(\d+)([a-z]?)(?:\.(\d+))?", id)
     assert found is not None, f"{id!r} is no id"
     letter, row, claim, number = found.groups()

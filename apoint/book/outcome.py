@@ -1,4 +1,4 @@
-"""The outcome of a check: what its evidence says of the claim, and the record that is kept of it."""
+"""The outcome of a check: what its evidence says about the claim, and the record kept of it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ SCHEMA_VERSION = 2
 
 
 def rule(evidence: Evidence, has_erratum: bool) -> Ruling:
-    """What the numbers say.
+    """Return the verdict that the numbers give.
 
-    With an erratum a claim is decided both ways: it holds as corrected if the corrected numbers hold and
-    those of the source do not; if those of the source hold too, there is nothing to correct, and it simply
-    holds.
+    A claim with an erratum is decided both ways. It holds as corrected if the corrected numbers hold and
+    those of the source do not. If those of the source hold too, there is nothing to correct, and it holds.
     """
     assert evidence.numbers, "a check must hand in at least one number"
     states = [all_hold(number.holds for number in evidence.numbers)]
@@ -45,21 +44,21 @@ def rule(evidence: Evidence, has_erratum: bool) -> Ruling:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of a claim gave.
+    """The result of running a claim.
 
     Attributes:
-        id: Of the claim.
-        title: Of the claim.
-        scale: At which it was run.
+        id: The claim's id.
+        title: The claim's title.
+        scale: The scale at which it was run.
         verdict: One of `RULINGS`.
-        numbers: Of the statement, as it ought to be.
-        as_written: Of the statement as the source has it, where there is an erratum.
+        numbers: Numbers of the statement as it should be.
+        as_written: Numbers of the statement as the source has it, if there is an erratum.
         pictures: What to draw.
         remark: What else a reader should know.
-        would_take: What would decide what is not decided.
+        would_take: What it would take to decide what is not decided.
         seconds: How long it took.
-        versions: Of what it was run with.
-        date: The day on which it was run, such as `2026-11-18`.
+        versions: Versions of what it was run with.
+        date: The day of the run, such as `2026-11-18`.
     """
 
     id: str
@@ -81,7 +80,7 @@ class Outcome:
         return self.pictures[0] if self.pictures else None
 
     def to_plain(self) -> dict[str, Any]:
-        """The record."""
+        """Convert to the plain values of the record."""
         return {
             "schema_version": SCHEMA_VERSION,
             "id": self.id,
@@ -100,7 +99,7 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Outcome:
-        """Back from `to_plain`; raises KeyError, TypeError or ValueError for what is no record."""
+        """Convert back from `to_plain`; raise KeyError, TypeError or ValueError for anything but a record."""
         return cls(
             plain["id"],
             plain["title"],
@@ -117,7 +116,7 @@ class Outcome:
         )
 
     def save(self, folder: Path) -> Path:
-        """Write the record into a folder; returns the file."""
+        """Write the record to a folder and return the path of its file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = record_path(folder, self.id, self.scale)
         write_sealed(path, self.to_plain())
@@ -125,7 +124,7 @@ class Outcome:
 
 
 def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Outcome:
-    """The outcome that evidence gives."""
+    """Build the outcome from the evidence."""
     verdict = rule(evidence, claim.erratum is not None)
     return Outcome(
         claim.id,
@@ -144,12 +143,12 @@ def outcome(claim: Claim, scale: str, evidence: Evidence, seconds: float) -> Out
 
 
 def record_path(folder: Path, id: str, scale: str) -> Path:
-    """Where the record of a claim lies."""
+    """The path of a claim's record."""
     return folder / f"{id}-{scale}.json"
 
 
 def load(path: Path) -> Outcome:
-    """Read a record back."""
+    """Read a record."""
     try:
         return Outcome.from_plain(read_sealed(path))
     except (StorageError, ValueError, KeyError, TypeError) as error:
@@ -169,7 +168,7 @@ def saved(folder: Path) -> dict[tuple[str, str], Path]:
 
 
 def versions(claim: Claim) -> dict[str, str]:
-    """What a claim would be run with now: versions, and a hash of the code that decides it."""
+    """What a claim would now be run with: versions, and a hash of the code that decides it."""
     import numpy
     import torch
 

@@ -1,4 +1,4 @@
-"""Pictures as plain values, kept in records and drawn from them: panels of series, and diagrams of boxes."""
+"""Pictures as plain values, stored in records and drawn from them: panels of series and diagrams of boxes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-Values = Sequence[float] | NDArray[Any]  # what an author may give; kept as a list of floats
+Values = Sequence[float] | NDArray[Any]  # what an author may give; stored as a list of floats
 Style = Literal["line", "dashed", "points", "bars", "area", "steps", "arrow"]
 Shape = Literal["box", "circle", "dot", "text", "frame"]
 Line = Literal["arrow", "line", "dashed"]
@@ -20,13 +20,13 @@ class Series:
     """One line, set of points, row of bars or area of a panel.
 
     Attributes:
-        label: Its name; empty for what belongs to another series.
-        x: Places on the level axis.
-        y: Heights; NaN leaves a gap.
-        low: The lower end of the uncertainty of each, if there is one.
+        label: Its name; empty if it belongs to another series.
+        x: Positions on the x axis.
+        y: Values on the y axis; NaN leaves a gap.
+        low: The lower end of each value's uncertainty, if there is one.
         high: The upper end.
         style: How it is drawn. An area is the polygon through its points; an arrow is a line with a head
-            at its end, and at every end if gaps divide it.
+            at its end, or at the end of each part if gaps divide it.
     """
 
     label: str
@@ -49,10 +49,10 @@ class Field:
     """A function of two variables on a grid, drawn as a map with level lines.
 
     Attributes:
-        x: Places of the columns.
-        y: Places of the rows.
-        z: Heights by row and column.
-        label: What the height is, with its unit.
+        x: Positions of the columns.
+        y: Positions of the rows.
+        z: Values by row and column.
+        label: What the value is, with its unit.
     """
 
     x: Sequence[float]
@@ -72,14 +72,14 @@ class Panel:
 
     Attributes:
         title: What it shows.
-        x: The level axis, with its unit.
-        y: The upright axis, with its unit.
+        x: The label of the x axis, with its unit.
+        y: The label of the y axis, with its unit.
         series: What is drawn.
-        x_log: Whether the level axis is logarithmic.
-        y_log: The same of the upright one.
-        equal: Whether a unit is equally long on both.
+        x_log: Whether the x axis is logarithmic.
+        y_log: Whether the y axis is logarithmic.
+        equal: Whether a unit has the same length on both axes.
         field: A map under the series.
-        x_names: What stands at 0, 1, 2 and so on of the level axis, if those are no numbers.
+        x_names: Names at 0, 1, 2 and so on of the x axis, if those are not numbers.
     """
 
     title: str
@@ -101,7 +101,7 @@ class Box:
         name: How arrows refer to it; unique in the diagram.
         x: The column of its centre, counted from the left; fractions are fine.
         y: The row of its centre, counted from the bottom.
-        text: What stands in it, one line after the other; the name if not given.
+        text: Its text, one line after the other; the name if not given.
         shape: A `box`, a `circle`, a `dot` where lines branch, `text` without an outline, or a dashed
             `frame` around other boxes with its text at the top.
         width: In columns; 0 for as wide as the text.
@@ -126,8 +126,8 @@ class Arrow:
     Attributes:
         start: The name of the box it leaves.
         end: The name of the box it points to.
-        text: What is written beside it.
-        via: Corners on its way, as columns and rows.
+        text: The text next to it.
+        via: Corners along its way, as columns and rows.
         style: With a head (`arrow`), without (`line`), or with one and `dashed`.
         colour: 0 for grey, 1 to 7 for the colours of series.
     """
@@ -142,16 +142,16 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Diagram:
-    """Boxes and arrows, in the place of a panel.
+    """Boxes and arrows, in place of a panel.
 
-    Columns are as wide as the page allows, rows always as high; boxes fit their text. Frames are drawn
-    first, then arrows, then the other boxes.
+    Columns are as wide as the page allows, rows have a fixed height, and boxes fit their text. Frames are
+    drawn first, then arrows, then the other boxes.
 
     Attributes:
         title: What it shows.
-        description: The same in a few sentences, for those who do not see it.
-        boxes: With unique names.
-        arrows: Between boxes.
+        description: The same in a few sentences, for readers who cannot see it.
+        boxes: The boxes, with unique names.
+        arrows: The arrows between boxes.
     """
 
     title: str
@@ -172,8 +172,8 @@ class Picture:
     """A figure of one or more panels.
 
     Attributes:
-        caption: What is seen, with the uncertainty that is drawn, in a sentence or two.
-        panels: From left to right; diagrams may be among them.
+        caption: What the figure shows, with the uncertainty that is drawn, in a sentence or two.
+        panels: The panels from left to right; may include diagrams.
         figure: The figure of the course that it redraws, such as `notes fig. C.2`; empty if none.
     """
 
@@ -182,13 +182,13 @@ class Picture:
     figure: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Values that JSON can hold; what is not finite as None."""
+        """Convert to values that JSON can hold; non-finite numbers become None."""
         plain: dict[str, Any] = _finite(asdict(self))
         return plain
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Picture:
-        """Back from `to_plain`."""
+        """Convert back from `to_plain`."""
         panels = [_diagram(panel) if "boxes" in panel else _panel(panel) for panel in plain["panels"]]
         return cls(plain["caption"], panels, plain["figure"])
 

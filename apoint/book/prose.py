@@ -1,7 +1,7 @@
-"""Our texts: paragraphs, lists, `code` and formulas between dollar signs, as HTML or as plain text.
+"""The book's texts: paragraphs, lists, `code` and formulas between dollar signs, as HTML or as plain text.
 
-A blank line ends a paragraph, a line that begins with "- " is an item of a list, `$…$` is a formula in the
-line and `$$…$$` one that stands alone. There is nothing else, and all of it is escaped.
+A blank line ends a paragraph, a line that begins with "- " is a list item, `$…$` is an inline formula and
+`$$…$$` a display formula. There is no other markup, and all text is escaped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PIECES = re.compile(r"\$\$(?P<block>.+?)\$\$|\$(?P<line>[^$]+?)\$|`(?P<code>[^`
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a text.
+    """A piece of a text.
 
     Attributes:
-        kind: `words`, `code`, a formula in the `line`, or one in a `block` of its own.
-        text: What stands there, without the signs around it.
+        kind: `words`, `code`, an inline formula (`line`) or a display formula (`block`).
+        text: Its text, without the delimiters.
     """
 
     kind: Literal["words", "code", "line", "block"]
@@ -33,7 +33,7 @@ class Piece:
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """The stretches of a text, one after the other."""
+    """Yield the pieces of a text in order."""
     end = 0
     for found in _PIECES.finditer(text):
         if found.start() > end:
@@ -56,12 +56,12 @@ def formulas(text: str) -> list[str]:
 
 
 def markup(text: str) -> Markup:
-    """A text as paragraphs, lists and formulas of their own."""
+    """Convert a text to paragraphs, lists and display formulas."""
     return join(*(_list(block) if isinstance(block, list) else _paragraph(block) for block in _blocks(text)))
 
 
 def inline(text: str) -> Markup:
-    """A text of one line, such as a title or the name of a number."""
+    """Convert a text of one line, such as a title or the name of a number."""
     return join(*(_drawn(piece) for piece in pieces(text)))
 
 
@@ -102,17 +102,17 @@ def _drawn(piece: Piece) -> Markup:
 
 
 def plain(text: str) -> str:
-    """A text of one line, formulas with letters and signs of Unicode."""
+    """Convert a text to one line, with Unicode letters and signs in formulas."""
     return re.sub(r"\s+", " ", clean("".join(_spelled(piece) for piece in pieces(text)))).strip()
 
 
 def paragraphs(text: str, width: int = 96, indent: str = "") -> str:
-    """A text for the terminal.
+    """Format a text for the terminal.
 
     Args:
         text: The text.
-        width: Letters in a line at most.
-        indent: What every line begins with.
+        width: Maximum number of characters per line.
+        indent: The start of every line.
     """
     shown = []
     for block in _blocks(text):
@@ -130,7 +130,7 @@ def paragraphs(text: str, width: int = 96, indent: str = "") -> str:
 
 
 def _filled(block: str, width: int, indent: str) -> Iterator[str]:
-    """A paragraph in lines; a formula that stands alone has a line of its own."""
+    """A paragraph in lines; a display formula has a separate line."""
     for part in re.split(r"(\$\$.+?\$\$)", block, flags=re.DOTALL):
         alone = part.startswith("$$") and len(part) > 4
         more = f"{indent}    " if alone else indent
@@ -143,7 +143,7 @@ def _spelled(piece: Piece) -> str:
 
 
 def _blocks(text: str) -> Iterator[str | list[str]]:
-    """The paragraphs, as text, and the lists, as their items."""
+    """Yield paragraphs as text, and lists as their items."""
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = part.splitlines()
         starts = [place for place, line in enumerate(lines) if line.lstrip().startswith("- ")]

@@ -1,7 +1,7 @@
-"""Outcomes that come with the package: claims that take long, run once at the scale `standard`.
+"""Outcomes that come with the package: long-running claims, run once at scale `standard`.
 
 Pages show them with their version and date, so that a reader sees verdicts, numbers and figures without
-running anything. Whoever runs a claim at that scale gets an own record, which then stands in their place.
+running anything. Running a claim at that scale saves a record, which then replaces the published one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def published(file: Path | None = None) -> dict[str, Outcome]:
 
 
 def publish(outcomes: Iterable[Outcome], file: Path | None = None) -> None:
-    """Enter outcomes into the file; those of other claims stay."""
+    """Add outcomes to the file; those of other claims stay."""
     file = file or FILE
     known = {**published(file), **{outcome.id: outcome for outcome in outcomes}}
     lines = []

@@ -1,4 +1,4 @@
-"""What a check may ask while it runs: its scale, random numbers of its own, comparisons, progress."""
+"""What a check can use while it runs: its scale, its own random numbers, comparisons, progress."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Running:
     """One run of a check.
 
     Attributes:
-        id: Of the claim; random numbers depend on it and on nothing else.
+        id: The claim's id; random numbers depend on it and on nothing else.
         scale: How much to do: `quick` at most a minute on one core, `standard` ten, `paper` as published.
-        folder: Where replicas are kept that comparisons train.
-        say: Called with what is being done.
-        workers: How many processes a comparison may use.
+        folder: The folder for the replicas that comparisons train.
+        say: Called with a sentence about the current work.
+        workers: Number of processes that a comparison may use.
     """
 
     id: str
@@ -48,16 +48,16 @@ class Running:
             raise UsageError(f"a scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
 
     def pick(self, quick: T, standard: T | None = None, paper: T | None = None) -> T:
-        """The setting of this scale; one that is not given is that of the scale below."""
+        """Return the setting for this scale; one that is not given defaults to that of the scale below."""
         middle = quick if standard is None else standard
         return {"quick": quick, "standard": middle, "paper": middle if paper is None else paper}[self.scale]
 
     def generator(self, purpose: str = "") -> torch.Generator:
-        """PyTorch's random numbers for a purpose, the same in every run of this claim."""
+        """Return PyTorch's generator for a purpose, with the same seed in every run of this claim."""
         return torch.Generator().manual_seed(self._seed(purpose))
 
     def random(self, purpose: str = "") -> np.random.Generator:
-        """NumPy's random numbers for a purpose, the same in every run of this claim."""
+        """Return NumPy's generator for a purpose, with the same seed in every run of this claim."""
         return np.random.default_rng(self._seed(purpose))
 
     def compare(
@@ -67,13 +67,13 @@ class Running:
         candidate: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Verdict:
-        """The verdict of `apoint.compare` on a change, over paired seeds.
+        """Return the verdict of `apoint.compare` on a change, over paired seeds.
 
         Args:
             baseline: A recipe, as a mapping or a file.
             changes: Dotted paths and new values.
-            candidate: Another recipe, in place of changes.
-            **settings: Of `apoint.compare`: metric, margin, looks, max_pairs, first_seed, …
+            candidate: Another recipe, instead of changes.
+            **settings: Arguments of `apoint.compare`: metric, margin, looks, max_pairs, first_seed, …
         """
         from apoint.trials.compare import compare
 
@@ -90,7 +90,7 @@ class Running:
         )
 
     def images(self, name: str = "cifar-10", *, size: int, train: int, test: int) -> dict[str, Any]:
-        """The data of a recipe that asks for real images; see `apoint.book.images`."""
+        """Return the data of a recipe that uses real images; see `apoint.book.images`."""
         from apoint.book.images import real_images
 
         return real_images(self.folder.parent, name, size=size, train=train, test=test)

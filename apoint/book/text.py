@@ -3,7 +3,7 @@
     statement={"en": "A ball of radius $R$ …", "fr": "Une boule de rayon $R$ …"}
     statement="A ball of radius $R$ …"  # English alone
 
-A text behaves as the string of its English version, so that whoever does not care about languages need not.
+A text behaves as the string of its English version, so code that ignores languages needs no change.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ LANGUAGES = (DEFAULT_LANGUAGE, "fr")
 
 
 class Text(str):
-    """A text in one or more languages; as a string it is the English one."""
+    """A text in one or more languages; as a string, it is the English version."""
 
     by_language: dict[str, str]
 
     def __new__(cls, source: str | Mapping[str, str] = "") -> Text:
-        """A text from its English version, or from several by language; indentation is removed."""
+        """Create a text from its English version, or from several by language; indentation is removed."""
         if isinstance(source, Text):
             return source
         given = {DEFAULT_LANGUAGE: source} if isinstance(source, str) else dict(source)
@@ -34,11 +34,11 @@ class Text(str):
         return text
 
     def into(self, language: str) -> str:
-        """The text in a language; in English where it has not been translated."""
+        """Return the text in a language, or in English if it has not been translated."""
         return self.by_language.get(language, str(self))
 
     def __reduce__(self) -> tuple[type[Text], tuple[Mapping[str, str]]]:
-        """What `copy` and `pickle` make it from again."""
+        """What `copy` and `pickle` rebuild it from."""
         return Text, (self.by_language,)
 
 

@@ -1,4 +1,4 @@
-"""The book as pages that need no network: a page for each chapter, the table of outcomes, errata, reading."""
+"""The book as offline pages: one page per chapter, the table of outcomes, errata, reading list."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from apoint.store.files import write_atomically
 
 
 def pages(shelf: Shelf) -> dict[str, str]:
-    """The pages by file name, the first page first.
+    """Return the pages by file name, front page first.
 
     Args:
-        shelf: Claims, exercises and what came of them.
+        shelf: Claims, exercises and their outcomes.
     """
     found = {"index.html": front.page(shelf)}
     found |= {f"{letter.lower()}.html": chapter.page(shelf, letter) for letter in shelf.chapters}
@@ -24,12 +24,12 @@ def pages(shelf: Shelf) -> dict[str, str]:
 
 
 def write(shelf: Shelf, folder: Path, force: bool = False) -> list[Path]:
-    """Write the pages into a folder; returns them, the first page first.
+    """Write the pages to a folder and return their paths, front page first.
 
     Args:
-        shelf: Claims, exercises and what came of them.
-        folder: Made if it is missing; one that is neither empty nor made by this is refused.
-        force: Whether to write into any folder; what else lies there stays.
+        shelf: Claims, exercises and their outcomes.
+        folder: Created if it is missing; an error if it is neither empty nor made by this.
+        force: Whether to write to any folder; other files in it stay.
     """
     make_folder(folder, force=force)
     written = []

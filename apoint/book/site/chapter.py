@@ -23,7 +23,7 @@ _STATE_WORDS = {True: "met", False: "not met", None: "not decided"}
 
 
 def page(shelf: Shelf, letter: str) -> str:
-    """The page of a chapter."""
+    """Return the page of a chapter."""
     title = f"{letter}. {shelf.chapters[letter]}"
     rows = [row for row in shelf.rows.values() if row.chapter == letter]
     head = element("header", element("h1", title), element("p", _lead(shelf, letter), class_="lead"))
@@ -85,7 +85,7 @@ def _row(shelf: Shelf, row: Row) -> Markup:
 
 
 def _slips(errata: Sequence[Erratum]) -> Markup | None:
-    """Errata that belong to no claim, in a line each; the list of errata has the rest."""
+    """Errata that belong to no claim, one line each; the list of errata has the rest."""
     if not errata:
         return None
     lines = [
@@ -152,7 +152,7 @@ def _evidence(claim: Claim, outcome: Outcome | None) -> Markup:
     if outcome is None:
         command = element("code", f"apoint book run {claim.id}")
         return element("p", "Not yet run: ", command, class_="soft")
-    both_ways = claim.erratum is not None  # the numbers stand beside those of the source
+    both_ways = claim.erratum is not None  # the numbers are next to those of the source
     parts = [
         None if both_ways else _numbers(outcome.numbers, f"Numbers of {claim.id}"),
         _said("", outcome.remark),
@@ -233,7 +233,7 @@ def _exercise(shelf: Shelf, exercise: Exercise) -> Markup:
 
 
 def exercise_anchor(exercise: Exercise) -> str:
-    """The name of an exercise on its page."""
+    """The anchor of an exercise on its page."""
     letters = (letter if letter.isalnum() else "-" for letter in exercise.number)
     return f"exercise-{''.join(letters)}"
 

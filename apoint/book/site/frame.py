@@ -1,4 +1,4 @@
-"""What all pages of the book share: the way to the others, the style, badges of verdicts, the end."""
+"""What all pages of the book share: navigation, style, verdict badges and footer."""
 
 from __future__ import annotations
 
@@ -136,14 +136,14 @@ annotation{display:none}
 
 
 def whole(shelf: Shelf, here: str, title: str, *body: object, script: str = "") -> str:
-    """A page of the book.
+    """Return a page of the book.
 
     Args:
         shelf: The book.
-        here: The page's file.
-        title: Of the page.
-        body: What stands on it.
-        script: More script than all pages have; the browser runs exactly this.
+        here: The page's file name.
+        title: The page's title.
+        body: The content of the page.
+        script: Script in addition to that of all pages; the browser runs exactly this.
     """
     main = element("main", _top(shelf, here), *body, _foot(shelf))
     text = document(element("title", f"{title} · {NAME}" if title != NAME else NAME), main, STYLE)
@@ -186,7 +186,7 @@ def _foot(shelf: Shelf) -> Markup:
             f"{name} {version}"
             for one in shelf.outcomes.values()
             for name, version in one.versions.items()
-            if name != "code"  # a hash for programs
+            if name != "code"  # a hash, for programs
         }
     )
     made = f"Run with {', '.join(versions)}." if versions else "Nothing has been run yet."
@@ -204,17 +204,17 @@ def badge(verdict: str | None) -> Markup:
 
 
 def place(claim: Claim) -> str:
-    """Where a claim stands, as the target of a link."""
+    """The link target of a claim."""
     return f"{claim.row.chapter.lower()}.html#{claim.id}"
 
 
 def erratum_place(erratum: Erratum) -> str:
-    """Where an erratum stands in the list of errata, as the target of a link."""
+    """The link target of an erratum in the list of errata."""
     return f"errata.html#erratum-{erratum.id}"
 
 
 def quotation(erratum: Erratum) -> Markup | None:
-    """The words of the source in their own language, with whose they are; None where they are not given."""
+    """The words of the source in their original language, with attribution; None if there are none."""
     if not erratum.quote:
         return None
     words = element("blockquote", "«\u00a0", prose.inline(erratum.quote), "\u00a0»", lang="fr")

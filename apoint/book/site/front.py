@@ -1,4 +1,4 @@
-"""The first page: what the book is, the outcomes at a glance, the table of all rows, and the search."""
+"""The front page: what the book is, the outcomes at a glance, the table of all rows, and the search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAD = (
 
 
 def page(shelf: Shelf) -> str:
-    """The first page."""
+    """Return the front page."""
     head = element("header", element("h1", NAME), element("p", _LEAD, class_="lead"), _tally(shelf))
     parts = [_chapter(shelf, letter) for letter in shelf.chapters]
     return whole(shelf, "index.html", NAME, head, _search(), parts, script=search.script(shelf))

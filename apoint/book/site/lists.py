@@ -15,7 +15,7 @@ from apoint.report.words import count
 
 
 def errata_page(shelf: Shelf) -> str:
-    """All errata: the words of the source, as written, as corrected, and what shows it."""
+    """Return the page of all errata: the words of the source, as written, as corrected, and the evidence."""
     found = shelf.errata
     cited = sum(not one.of_claim and one.check is None for one in found.values())
     decided = sum(_ruling(shelf, one) == "holds as corrected" for one in found.values())
@@ -36,7 +36,7 @@ def errata_page(shelf: Shelf) -> str:
 
 
 def _ruling(shelf: Shelf, one: Erratum) -> str | None:
-    """What the check of an erratum says, if there is one and it was run."""
+    """The verdict of an erratum's check, if it has one and it was run."""
     if one.of_claim:
         outcome = shelf.outcomes.get(one.id)
         return outcome.verdict if outcome else None
@@ -110,7 +110,7 @@ def _erratum(shelf: Shelf, erratum: Erratum) -> Markup:
 
 
 def _found(shelf: Shelf, erratum: Erratum) -> tuple[str | None, Sequence[Number], Sequence[Number]]:
-    """The verdict, and the numbers of the printed and of the corrected form, as far as there are any."""
+    """The verdict, and the numbers of the printed and of the corrected form, if there are any."""
     if erratum.of_claim:
         outcome = shelf.outcomes.get(erratum.id)
         return (outcome.verdict, outcome.as_written, outcome.numbers) if outcome else (None, (), ())
@@ -121,7 +121,7 @@ def _found(shelf: Shelf, erratum: Erratum) -> tuple[str | None, Sequence[Number]
 
 
 def _decisive(numbers: Sequence[Number], wanted: bool) -> Markup | None:
-    """The first number that says what it should: that the source is wrong, or the correction right."""
+    """The first number that shows what it should: that the source is wrong, or the correction right."""
     if not numbers:
         return None
     one = next((each for each in numbers if each.holds is wanted), numbers[0])
@@ -137,7 +137,7 @@ def _decisive(numbers: Sequence[Number], wanted: bool) -> Markup | None:
 
 
 def reading_page(shelf: Shelf) -> str:
-    """All references with the claims that rest on them."""
+    """Return the page of all references, with the claims that rest on them."""
     by_reference: dict[str, list[Claim]] = {}
     for claim in shelf.claims.values():
         for reference in claim.references:

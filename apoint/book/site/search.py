@@ -1,4 +1,4 @@
-"""The search: an index inside the page and a few lines of script. Nothing is fetched."""
+"""Search: an index inside the page and a few lines of script. Nothing is fetched."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _SCRIPT = """
 
 
 def script(shelf: Shelf) -> str:
-    """The script with its index."""
+    """Return the script with its index."""
     written = json.dumps(entries(shelf), ensure_ascii=False, separators=(",", ":"))
     safe = written.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _SCRIPT.replace("__MOST__", str(MOST_FOUND)).replace("__ENTRIES__", safe)
 
 
 def entries(shelf: Shelf) -> list[dict[str, str]]:
-    """What can be found: claims, errata, exercises, and rows that are not yet written."""
+    """Return the searchable entries: claims, errata, exercises, and rows that are not yet written."""
     found = []
     for claim in shelf.claims.values():
         texts = [claim.statement, claim.details, claim.row.source, *claim.references]

@@ -1,4 +1,4 @@
-"""What the pages are made from: claims, exercises, records, errata, and the checks run on the way."""
+"""What the pages are made from: claims, exercises, records, errata, and the checks run while loading."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Shelf:
     """The whole book.
 
     Attributes:
-        claims: By id.
-        exercises: By number.
-        outcomes: By id of the claim, of those that have been run.
+        claims: Claims by id.
+        exercises: Exercises by number.
+        outcomes: Outcomes of the claims that have been run, by id of the claim.
         answers: The numbers of the exercises' checks, by number of the exercise.
-        chapters: Letters and titles.
-        rows: Of the course, by id.
+        chapters: Titles by letter.
+        rows: Rows of the course, by id.
         entries: Errata that belong to no claim, by id.
-        examined: Verdict and numbers of those that have a check, by id.
+        examined: Verdict and numbers of those entries that have a check, by id.
     """
 
     claims: Mapping[str, Claim]
@@ -42,11 +42,11 @@ class Shelf:
 
     @classmethod
     def load(cls, folder: Path, scale: Scale | None = None) -> Shelf:
-        """The book as it stands; answers of exercises and errata are checked on the way.
+        """Load the current book; answers of exercises and errata are checked while loading.
 
         Args:
-            folder: That of `apoint book run`.
-            scale: Only outcomes of this scale; the largest of each claim by default.
+            folder: The folder of `apoint book run`.
+            scale: Load only outcomes of this scale; by default, those of the largest scale of each claim.
         """
         known = claims()
         outcomes = {id: one for id, one in known_outcomes(folder, scale).items() if id in known}
@@ -83,11 +83,11 @@ class Shelf:
 
 
 def known_outcomes(folder: Path, scale: Scale | None = None) -> dict[str, Outcome]:
-    """The outcomes by claim: of a folder's records, and where there is none those that come with apoint.
+    """Return the outcomes by claim: from a folder's records, or if there are none, from the package.
 
     Args:
-        folder: That of `apoint book run`.
-        scale: Only outcomes of this scale; the largest of each claim by default.
+        folder: The folder of `apoint book run`.
+        scale: Load only outcomes of this scale; by default, those of the largest scale of each claim.
     """
     found: dict[str, Outcome] = {}
     records = saved(folder / RECORDS)
