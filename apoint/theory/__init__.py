@@ -1,6 +1,6 @@
 """Closed-form mathematics of the course, without training; numpy, scipy and torch only.
 
-One module for each idea:
+One module per idea:
 
     signals        gaussian, backpropagation, propagation, stochastic_depth
     information    divergence, scores

@@ -17,11 +17,11 @@ from apoint.errors import UsageError
 
 
 def average_weights(beta: float, steps: int) -> np.ndarray:
-    """The weights (1−β)·β^(t−i) with which the gradients of steps i = 1 … t stand in a running average.
+    """The weights (1−β)·β^(t−i) of the gradients of steps i = 1 … t in a running average.
 
     Args:
-        beta: β, from 0 to below 1.
-        steps: t, from 1 on.
+        beta: β, at least 0 and below 1.
+        steps: t, at least 1.
     """
     _check("average_weights", steps, beta=beta)
     return np.asarray((1 - beta) * beta ** np.arange(steps - 1, -1, -1.0))
@@ -33,8 +33,8 @@ def bias_factor(beta: float, steps: int) -> float:
     It is the sum of `average_weights`; Adam divides by it.
 
     Args:
-        beta: β, from 0 to below 1.
-        steps: t, from 1 on.
+        beta: β, at least 0 and below 1.
+        steps: t, at least 1.
     """
     _check("bias_factor", steps, beta=beta)
     return 1.0 if beta == 0 else -math.expm1(steps * math.log(beta))
@@ -47,9 +47,9 @@ def sparse_step(lr: float, beta1: float, beta2: float, steps: int | None = None)
 
     Args:
         lr: η, above 0.
-        beta1: β1, from 0 to below 1.
-        beta2: β2, from 0 to below 1.
-        steps: t, from 1 on; None for its limit.
+        beta1: β1, at least 0 and below 1.
+        beta2: β2, at least 0 and below 1.
+        steps: t, at least 1; None for the limit.
     """
     _check("sparse_step", 1 if steps is None else steps, lr, beta1=beta1, beta2=beta2)
     limit = lr * (1 - beta1) / math.sqrt(1 - beta2)
@@ -59,17 +59,17 @@ def sparse_step(lr: float, beta1: float, beta2: float, steps: int | None = None)
 
 
 def largest_step(lr: float, beta1: float, beta2: float, steps: int | None = None) -> float:
-    """The largest step at t over all gradients, by Cauchy and Schwarz; `worst_gradients` attain it.
+    """The largest step at t over all gradients, by Cauchy-Schwarz; `worst_gradients` attain it.
 
     `sparse_step` times √(Σ_(j<t) r^j) with r = β1²/β2, since
     |m_t| ≤ (1−β1)·√(Σ r^j)·√(Σ β2^(t−i)·g_i²). For t → ∞ that is η·(1−β1)/√((1−β2)·(1−r)), and infinite for
-    β1² ≥ β2. With the usual β it is 7.27·η, not 3.16·η.
+    β1² ≥ β2. With the usual betas it is 7.27·η, not 3.16·η.
 
     Args:
         lr: η, above 0.
-        beta1: β1, from 0 to below 1.
+        beta1: β1, at least 0 and below 1.
         beta2: β2, above 0 and below 1.
-        steps: t, from 1 on; None for its limit.
+        steps: t, at least 1; None for the limit.
     """
     _check("largest_step", 1 if steps is None else steps, lr, beta1=beta1, beta2=beta2)
     if beta2 == 0:
@@ -90,7 +90,7 @@ def worst_gradients(beta1: float, beta2: float, steps: int) -> np.ndarray:
     Args:
         beta1: β1, above 0 and below 1.
         beta2: β2, above 0 and below 1.
-        steps: t, from 1 on.
+        steps: t, at least 1.
     """
     _check("worst_gradients", steps, beta1=beta1, beta2=beta2)
     if beta1 == 0 or beta2 == 0:

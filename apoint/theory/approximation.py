@@ -1,7 +1,7 @@
-"""Networks with one hidden layer that approximate a given function: by construction and by fit.
+"""Networks with one hidden layer that approximate a given function, by construction and by fitting.
 
 A network with one hidden layer is x ↦ c₀ + Σ_j c_j σ(w_j·x + b_j). With a continuous σ such networks come
-uniformly close to every continuous function on a compact set exactly if σ is no polynomial.
+uniformly close to every continuous function on a compact set if and only if σ is not a polynomial.
 
 References: Cybenko (1989), Approximation by superpositions of a sigmoidal function; Leshno, Lin, Pinkus and
 Schocken (1993), Multilayer feedforward networks with a nonpolynomial activation function can approximate any
@@ -46,7 +46,7 @@ class ShallowNetwork:
 
     @property
     def width(self) -> int:
-        """How many hidden neurons there are."""
+        """The number of hidden neurons."""
         return len(self.outer)
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ class ShallowNetwork:
 
 
 def hidden(activation: Function, before: np.ndarray) -> np.ndarray:
-    """An activation applied to an array in float64."""
+    """Apply an activation to an array in float64."""
     with torch.no_grad():
         return np.asarray(activation(torch.from_numpy(np.asarray(before, np.float64))).numpy())
 
@@ -71,7 +71,7 @@ def relu_interpolant(target: Target, low: float, high: float, pieces: int) -> Sh
         target: g, applied to an array of points.
         low: The left end of the interval.
         high: Its right end.
-        pieces: How many straight pieces, from 1 on.
+        pieces: Number of straight pieces, at least 1.
     """
     _check_interval(low, high, pieces, "pieces")
     knots = np.linspace(low, high, pieces + 1)
@@ -82,10 +82,10 @@ def relu_interpolant(target: Target, low: float, high: float, pieces: int) -> Sh
 
 
 def interpolation_bound(spacing: float, curvature: float) -> float:
-    """What an interpolation by straight lines is off by at most: h² · max|g''| / 8.
+    """Error bound for interpolation by straight lines: h² · max|g''| / 8.
 
     Args:
-        spacing: h, the distance of the knots.
+        spacing: h, the distance between knots.
         curvature: The largest |g''| on the interval.
     """
     _check_sizes(spacing=spacing, curvature=curvature)
@@ -98,14 +98,14 @@ def sigmoid_steps(
     """A staircase of sigmoids that takes a function's value in the middle of each of its steps.
 
     f(x) = g(m₀) + Σ_{j≥1} (g(m_j) − g(m_{j−1})) s(β(x − t_j)/h), where s is the logistic sigmoid, t_j the
-    places where one step of width h meets the next and m_j their middles: steps − 1 neurons.
+    points where one step of width h meets the next and m_j the middles of the steps: steps − 1 neurons.
 
     Args:
         target: g, applied to an array of points.
         low: The left end of the interval.
         high: Its right end.
-        steps: How many steps, from 1 on.
-        sharpness: β, above 0: the larger, the more upright each step.
+        steps: Number of steps, at least 1.
+        sharpness: β, above 0; larger values make each step steeper.
     """
     _check_interval(low, high, steps, "steps")
     _check_sizes(sharpness=sharpness)
@@ -119,10 +119,10 @@ def sigmoid_steps(
 
 
 def step_bound(width: float, lipschitz: float, sharpness: float = 20.0) -> float:
-    """What `sigmoid_steps` is off by at most: L·h·(1 + 1/(exp(β/2) − 1)).
+    """Error bound for `sigmoid_steps`: L·h·(1 + 1/(exp(β/2) − 1)).
 
-    L·h/2 for upright steps of width h, L·h/2 for the step that is nearest, where a sigmoid may be half a
-    jump away from upright, and L·h·exp(−βk/2) for the k-th nearest of the others.
+    L·h/2 for vertical steps of width h, L·h/2 for the nearest step, where a sigmoid may be half a jump away
+    from vertical, and L·h·exp(−βk/2) for the k-th nearest of the others.
 
     Args:
         width: h, of a step.
@@ -141,7 +141,7 @@ def fit_random_features(
     random: np.random.Generator,
     scale: float = 1.0,
 ) -> ShallowNetwork:
-    """A network whose hidden layer is drawn and whose output layer is fitted by least squares.
+    """A network with a random hidden layer and an output layer fitted by least squares.
 
     w_j is normal with standard deviation `scale`, and b_j = −w_j·x for a point x drawn from those given, so
     that each neuron turns somewhere among the points.
@@ -149,10 +149,10 @@ def fit_random_features(
     Args:
         activation: σ.
         points: Where the function is known, [count, inputs] or [count].
-        values: What it is there, [count].
-        width: How many hidden neurons, from 1 on.
-        random: Where the hidden layer is drawn from.
-        scale: Of the hidden weights, above 0.
+        values: Its values there, [count].
+        width: Number of hidden neurons, at least 1.
+        random: Draws the hidden layer.
+        scale: Standard deviation of the hidden weights, above 0.
     """
     columns = _columns(points)
     _check_whole(width, 1, "width")
@@ -160,14 +160,14 @@ def fit_random_features(
     weights = scale * random.standard_normal((width, columns.shape[1]))
     biases = -(weights * columns[random.integers(len(columns), size=width)]).sum(1)
     features = np.column_stack([np.ones(len(columns)), hidden(activation, columns @ weights.T + biases)])
-    # Columns of one size, so that the cut-off of small singular values means the same for each of them.
+    # Columns of equal size, so that the cut-off for small singular values means the same for each.
     sizes = np.maximum(np.linalg.norm(features, axis=0), np.finfo(float).tiny)
     outer = np.linalg.lstsq(features / sizes, np.asarray(values, float), rcond=1e-13)[0] / sizes
     return ShallowNetwork(activation, weights, biases, outer[1:], float(outer[0]))
 
 
 def polynomial_powers(inputs: int, degree: int) -> np.ndarray:
-    """The exponents of all monomials of at most a total degree, [monomials, inputs]."""
+    """The exponents of all monomials up to a total degree, [monomials, inputs]."""
     _check_whole(inputs, 1, "inputs")
     _check_whole(degree, 0, "degree")
     powers = itertools.product(range(degree + 1), repeat=inputs)
@@ -177,15 +177,15 @@ def polynomial_powers(inputs: int, degree: int) -> np.ndarray:
 def best_polynomial_error(
     points: np.ndarray, values: np.ndarray, degree: int, norm: str = "uniform"
 ) -> float:
-    """How far the best polynomial of a total degree stays from given values.
+    """How far the best polynomial of a total degree is from given values.
 
     A network with one hidden layer and a polynomial activation of degree p is itself a polynomial of degree
-    p, however wide it is: it cannot do better than this. The uniform error comes from a linear programme.
+    p, however wide it is: it cannot do better than this. The uniform error is computed by a linear programme.
 
     Args:
         points: Where the values are known, [count, inputs] or [count].
         values: The values, [count].
-        degree: p, from 0 on.
+        degree: p, at least 0.
         norm: `uniform` for the largest error, `root mean square` for that of least squares.
     """
     columns = _columns(points)

@@ -1,7 +1,7 @@
 """Back-propagation written out layer by layer, and how large its errors δ can be.
 
 Layer l = 1 … L takes a^(l-1) to z^l = W^l a^(l-1) + b^l and a^l = f(z^l), with W^l of shape [N_l, N_(l-1)],
-and C is a cost of a^L. Nothing here asks autograd: it is what autograd is checked against. All arrays may be
+and C is a cost of a^L. Nothing here uses autograd: autograd is checked against it. All arrays may be
 batches; the gradients of weights and biases are then sums over the batch.
 
 Reference: Rumelhart, Hinton and Williams (1986), Learning representations by back-propagating errors.
@@ -25,7 +25,7 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Passed:
-    """What a forward pass leaves behind.
+    """The intermediate values of a forward pass.
 
     Attributes:
         before: z^1 … z^L, each [batch, N_l].
@@ -38,7 +38,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What a backward pass gives, layer by layer from the first to the last.
+    """The result of a backward pass, layer by layer from the first to the last.
 
     Attributes:
         deltas: δ^l = ∂C/∂z^l of each example, [batch, N_l].
@@ -65,7 +65,7 @@ def forward(
         biases: b^1 … b^L, each [N_l].
         function: f, applied to each element.
         inputs: a^0, [batch, N_0].
-        last_linear: Whether the last layer goes without f, so that a^L = z^L.
+        last_linear: Whether the last layer omits f, so that a^L = z^L.
     """
     _check(weights, biases, inputs)
     before, after = [], [inputs]
@@ -90,7 +90,7 @@ def backward(
     ∂C/∂b_j^l = δ_j^l.
 
     Args:
-        passed: What `forward` gave for the same weights.
+        passed: What `forward` returned for the same weights.
         weights: W^1 … W^L.
         slope: f', applied to each element.
         cost_gradient: ∂C/∂a^L of each example, [batch, N_L].
@@ -113,7 +113,7 @@ def backward(
 def largest_slope(function: Function, reach: float = 20.0) -> float:
     """γ = max |f'(x)| over |x| ≤ `reach`, by a grid and a search around its best point.
 
-    f' comes from central differences with a step of 1e-5, so that γ is right to about 1e-9 for smooth f.
+    f' comes from central differences with a step of 1e-5, so γ is accurate to about 1e-9 for smooth f.
     1/4 for the sigmoid, 1 for tanh and ReLU.
 
     Args:
@@ -145,13 +145,14 @@ def _slopes(function: Function, places: np.ndarray, step: float = 1e-5) -> np.nd
 def delta_bounds(weights: Sequence[Tensor], gamma: float, last: Tensor) -> list[Tensor]:
     """Upper bounds of |δ_j^l| for every unit of every layer, given the last layer's δ^L.
 
-    |δ^l| ≤ γ^(L-l) · |W^(l+1)|ᵀ ⋯ |W^L|ᵀ |δ^L|, where |·| takes the size of every entry: only sizes can be
-    pulled out of the sums, since slopes differ from unit to unit and let terms that cancel without them
-    survive. One more power, γ^(L-l+1), stands before ∂C/∂a^L in the place of δ^L, which has f'(z^L) in it.
+    |δ^l| ≤ γ^(L-l) · |W^(l+1)|ᵀ ⋯ |W^L|ᵀ |δ^L|, where |·| takes the absolute value of every entry. Only
+    absolute values can be pulled out of the sums: slopes differ from unit to unit, so terms that cancel
+    without them may survive. With ∂C/∂a^L in place of δ^L, which contains f'(z^L), there is one more power,
+    γ^(L-l+1).
 
     Args:
         weights: W^1 … W^L.
-        gamma: γ, at least the largest |f'|, from 0 on.
+        gamma: γ, at least the largest |f'|; not negative.
         last: δ^L, [N_L] or [batch, N_L].
     """
     _check_gamma(gamma)
@@ -171,12 +172,12 @@ def norm_bounds(weights: Sequence[Tensor], gamma: float, last_norm: float = 1.0)
 
     ‖δ^l‖ ≤ γ^(L-l) · ‖W^(l+1)‖ ⋯ ‖W^L‖ · ‖δ^L‖, with the largest singular value as the norm of a matrix.
     With γ = 1/4 the errors vanish with depth unless the weights' norms make up for it, and they explode only
-    if these exceed 1/γ.
+    if these norms exceed 1/γ.
 
     Args:
         weights: W^1 … W^L.
-        gamma: γ, at least the largest |f'|, from 0 on.
-        last_norm: ‖δ^L‖, from 0 on.
+        gamma: γ, at least the largest |f'|; not negative.
+        last_norm: ‖δ^L‖, at least 0.
     """
     _check_gamma(gamma)
     if not (last_norm >= 0 and math.isfinite(last_norm)):

@@ -1,4 +1,4 @@
-"""Volumes of p-balls in any dimension, and where in them the volume lies. All through logarithms.
+"""Volumes of p-balls in any dimension, and where in them the volume is. All computed in logarithms.
 
 Reference: Wang (2005), Volumes of generalized unit balls, Mathematics Magazine 78(5).
 """
@@ -19,11 +19,11 @@ def log_volume(dimension: int, p: float = 2.0, radius: float = 1.0) -> float:
     """The logarithm of the volume of a p-ball.
 
     V = (2R)ⁿ · Γ(1 + 1/p)ⁿ / Γ(1 + n/p), and (2R)ⁿ for p = ∞. The volume itself is too small for a float64
-    from dimension 300 or so on; its logarithm is exact to 1e-12 of its size in dimension a million.
+    from about dimension 300; its logarithm is exact to 1e-12 of its size in dimension one million.
 
     Args:
-        dimension: n, from 1 on.
-        p: Of the norm (Σ|x_i|^p)^(1/p), from 1 on; `math.inf` for the largest coordinate.
+        dimension: n, at least 1.
+        p: Exponent of the norm (Σ|x_i|^p)^(1/p), at least 1; `math.inf` for the largest coordinate.
         radius: R, above 0.
     """
     _check(dimension, p, radius)
@@ -40,7 +40,7 @@ def volume(dimension: int, p: float = 2.0, radius: float = 1.0) -> float:
 
 
 def log_volume_asymptotic(dimension: int, p: float = 2.0, radius: float = 1.0) -> float:
-    """The logarithm of what the volume of a p-ball is equivalent to as the dimension grows.
+    """The logarithm of the asymptotic equivalent of the volume of a p-ball as the dimension grows.
 
     V ~ √(p/(2πn)) · (2R · Γ(1 + 1/p) · (pe/n)^(1/p))ⁿ by Stirling's formula for Γ(1 + n/p); the ratio of
     the two goes to 1 as 1 + p/(12n).
@@ -55,7 +55,7 @@ def log_volume_asymptotic(dimension: int, p: float = 2.0, radius: float = 1.0) -
 def largest_dimension(p: float = 2.0, radius: float = 1.0, most: int = 10_000) -> int:
     """The dimension in which a p-ball has the largest volume, searched up to `most`.
 
-    Five for the Euclidean unit ball. For p = ∞ and a radius above 1/2 the volume only ever grows.
+    Five for the Euclidean unit ball. For p = ∞ and a radius above 1/2 the volume always grows.
     """
     if math.isinf(p) and radius > 0.5:
         raise UsageError(
@@ -68,10 +68,10 @@ def largest_dimension(p: float = 2.0, radius: float = 1.0, most: int = 10_000) -
 def shell_share(dimension: int, thickness: float, radius: float = 1.0) -> float:
     """The share of a ball's volume in its outermost shell: 1 − (1 − ε/R)ⁿ, for any norm.
 
-    A ball shrunk by a factor has that factor's n-th power of the volume, whatever its shape.
+    Shrinking a ball by a factor multiplies its volume by that factor's n-th power, for any shape.
 
     Args:
-        dimension: n, from 1 on.
+        dimension: n, at least 1.
         thickness: ε, from 0 to R.
         radius: R, above 0.
     """

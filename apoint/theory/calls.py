@@ -1,6 +1,6 @@
-"""Watching the functions of PyTorch that take parameters, whichever module calls them.
+"""Watch the PyTorch functions that take parameters, no matter which module calls them.
 
-What probes and tangent kernels share: which calls there were, with what arguments, and where the gradient of
+Probes and tangent kernels share this: which calls were made, with what arguments, and where the gradient of
 each result will arrive.
 """
 
@@ -17,17 +17,17 @@ Function = Callable[..., Any]
 Arguments = dict[str, Any]
 
 LINEAR: Arguments = {"input": None, "weight": None, "bias": None}
-"""The arguments of `F.linear` in their order, with defaults."""
+"""The arguments of `F.linear` in order, with defaults."""
 CONVOLUTION: Arguments = {**LINEAR, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 """Those of `F.conv1d` and `F.conv2d`."""
 
 
 class CallRecorder(TorchFunctionMode):
-    """Inside it, calls of known functions with the given parameters are handed to `keep`.
+    """A context that passes calls of known functions with the given parameters to `keep`.
 
     Args:
-        parameters: By name.
-        known: The functions to watch, each with its arguments in their order and their defaults.
+        parameters: Parameters by name.
+        known: The functions to watch, each with its arguments in order and their defaults.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], known: Mapping[Function, Arguments]) -> None:
@@ -55,27 +55,27 @@ class CallRecorder(TorchFunctionMode):
     def keep(
         self, function: Function, arguments: Arguments, names: dict[str, str], version: int, result: Tensor
     ) -> None:
-        """Note a call.
+        """Record a call.
 
         Args:
             function: What was called.
-            arguments: By name.
+            arguments: Its arguments by name.
             names: The parameter's name for each role, `weight` and `bias`.
-            version: How often the input had been written to before.
-            result: What the call gave.
+            version: How often the input had been written to before the call.
+            result: What the call returned.
         """
 
 
 def padding_amounts(
     value: Any, kernel: Iterable[int], dilation: tuple[int, int], pair: Callable[[Any], tuple[int, int]]
 ) -> list[int]:
-    """What `F.pad` is to add for a convolution's padding: left, right, top, bottom.
+    """The amounts that `F.pad` adds for a convolution's padding: left, right, top, bottom.
 
     Args:
         value: The padding: "valid", "same", or numbers.
         kernel: The sizes of the kernel, vertical and horizontal.
-        dilation: Likewise.
-        pair: From the numbers to a vertical and a horizontal one.
+        dilation: The dilations, vertical and horizontal.
+        pair: Maps the numbers to a vertical and a horizontal one.
     """
     if value == "valid":
         return [0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""What becomes of angles and distances between random points as the dimension grows.
+"""How angles and distances between random points behave as the dimension grows.
 
 References: Vershynin (2018), High-dimensional probability, chapter 3; Tu and Fischbach (2002), Random
 distance distribution for spherical objects, J. Phys. A 35; Beyer, Goldstein, Ramakrishnan and Shaft (1999),
@@ -24,7 +24,7 @@ def cosine_tail(dimension: int, threshold: float) -> float:
     incomplete beta function I at 1 − t² with the parameters (n − 1)/2 and 1/2.
 
     Args:
-        dimension: n, from 2 on.
+        dimension: n, at least 2.
         threshold: t, from 0 to 1.
     """
     _check_dimension("cosine_tail", dimension, 2)
@@ -37,8 +37,8 @@ def cosine_density(dimension: int, cosine: np.ndarray) -> np.ndarray:
     """The density of the cosine c of two uniform directions: (1 − c²)^((n−3)/2) / B(1/2, (n−1)/2).
 
     Args:
-        dimension: n, from 2 on.
-        cosine: c, between −1 and 1, both left out.
+        dimension: n, at least 2.
+        cosine: c, between −1 and 1, exclusive.
     """
     _check_dimension("cosine_density", dimension, 2)
     values = np.asarray(cosine, dtype=np.float64)
@@ -52,8 +52,8 @@ def cosine_quantile(dimension: int, probability: float) -> float:
     """The t that |cos(x, y)| of two uniform directions exceeds with the given probability.
 
     Args:
-        dimension: n, from 2 on.
-        probability: Between 0 and 1, both left out.
+        dimension: n, at least 2.
+        probability: Between 0 and 1, exclusive.
     """
     _check_dimension("cosine_quantile", dimension, 2)
     if not 0 < probability < 1:
@@ -68,8 +68,8 @@ def cosine_bound(dimension: int, threshold: float, divisor: float = 4.0) -> floa
     a cosine has the variance 1/n and is nearly Gaussian, so any smaller c fails for large n.
 
     Args:
-        dimension: n, from 1 on.
-        threshold: t, from 0 on.
+        dimension: n, at least 1.
+        threshold: t, at least 0.
         divisor: c, above 0.
     """
     _check_dimension("cosine_bound", dimension, 1)
@@ -84,11 +84,11 @@ def cosine_bound(dimension: int, threshold: float, divisor: float = 4.0) -> floa
 def orthogonality_threshold(dimension: int, divisor: float = 4.0) -> float:
     """The t at which `cosine_bound` is 1/n: t = √(c·ln(2n)/n).
 
-    So |cos(x, y)| stays under it with a probability of at least 1 − 1/n. With c = 4 it is above 1, and says
+    So |cos(x, y)| stays below it with a probability of at least 1 − 1/n. With c = 4 it is above 1, and says
     nothing, up to dimension 13.
 
     Args:
-        dimension: n, from 1 on.
+        dimension: n, at least 1.
         divisor: c, above 0.
     """
     _check_dimension("orthogonality_threshold", dimension, 1)
@@ -104,7 +104,7 @@ def ball_distance_moment(dimension: int, power: float, radius: float = 1.0) -> f
     n·s^(n−1) · I_(1−s²/4)((n+1)/2, 1/2) of the distance s in the unit ball.
 
     Args:
-        dimension: n, from 1 on.
+        dimension: n, at least 1.
         power: k, above −n.
         radius: R, above 0.
     """
@@ -121,14 +121,14 @@ def ball_distance_moment(dimension: int, power: float, radius: float = 1.0) -> f
 
 
 def ball_distance(dimension: int, radius: float = 1.0) -> tuple[float, float]:
-    """The mean and the standard deviation of the distance of two points drawn from a Euclidean ball.
+    """The mean and the standard deviation of the distance between two points drawn from a Euclidean ball.
 
     As n grows the mean goes to R·√2 and the deviation to 0 as R/√(2n). With `_root_excess` the mean is
-    R·√2·n/(n + 1)·e^D, D = s((n+1)/2) − s(n + 1), and its square is taken from 2R²·n/(n + 2), the mean
-    square, without a difference of nearly equal numbers.
+    R·√2·n/(n + 1)·e^D, D = s((n+1)/2) − s(n + 1), and its square is subtracted from 2R²·n/(n + 2), the
+    mean square, without a difference of nearly equal numbers.
 
     Args:
-        dimension: n, from 1 on.
+        dimension: n, at least 1.
         radius: R, above 0.
     """
     _check_dimension("ball_distance", dimension, 1)
@@ -145,10 +145,11 @@ def gaussian_distance(dimension: int) -> tuple[float, float]:
     """The mean and the standard deviation of ‖x − y‖ for two standard Gaussian points.
 
     The mean is 2·Γ((n+1)/2)/Γ(n/2), near √(2n); the deviation goes to 1, so their ratio falls as 1/√(2n).
-    The square of the mean, 2n·e^(2s) with s = `_root_excess`(n/2), is taken from 2n without cancellation.
+    The square of the mean, 2n·e^(2s) with s = `_root_excess`(n/2), is subtracted from 2n without
+    cancellation.
 
     Args:
-        dimension: n, from 1 on.
+        dimension: n, at least 1.
     """
     _check_dimension("gaussian_distance", dimension, 1)
     excess = _root_excess(dimension / 2)
@@ -158,8 +159,8 @@ def gaussian_distance(dimension: int) -> tuple[float, float]:
 def _root_excess(z: float) -> float:
     """s(z) = ln(Γ(z + 1/2)/Γ(z)) − ln(z)/2, which falls as −1/(8z), to rounding.
 
-    A difference of two `gammaln` has an error of the size of their own, which grows as z·ln z. From 30 on the
-    asymptotic series is used; its next term would be 0.0038/z¹¹.
+    A difference of two `gammaln` has an error of the size of their own, which grows as z·ln z. From z = 30 on
+    the asymptotic series is used; its next term would be 0.0038/z¹¹.
     """
     if z < 30:
         return math.log(math.gamma(z + 0.5) / math.gamma(z) / math.sqrt(z))
@@ -171,7 +172,7 @@ def relative_contrast(distances: np.ndarray) -> np.ndarray:
     """(largest − smallest)/smallest along the last axis: how much a nearest neighbour stands out.
 
     Args:
-        distances: From one point to at least two others, [..., others], above 0.
+        distances: Distances from one point to at least two others, [..., others], above 0.
     """
     values = np.asarray(distances, dtype=np.float64)
     if values.ndim < 1 or values.shape[-1] < 2:
@@ -193,19 +194,19 @@ def _check_dimension(who: str, dimension: int, least: int) -> None:
 
 
 def nearest_mean_accuracy(dimension: int, distance: float, examples: int = 1) -> float:
-    """How often the nearer of two class means is the right one, exactly.
+    """The exact probability that the nearer of two class means is the right one.
 
-    Two classes are Gaussian with the identity as covariance, their centres ±μ apart by 2δ = ‖2μ‖, however
-    many of the n coordinates differ. Each centre is estimated by the mean of m examples. With m = 1 this is
-    the nearest neighbour among one example a class. The difference of the two squared distances is a product
-    u·s of independent Gaussian vectors, and so that of two independent non-central χ² of n degrees of
-    freedom, of parameters λ± = δ²·(√(2m) ± 1/√(1 + 1/(2m)))²/2. The accuracy is the chance that the first
-    is the larger one, a sum over two Poisson laws of incomplete beta functions.
+    Two classes are Gaussian with the identity as covariance. Their centres ±μ are 2δ = ‖2μ‖ apart, no matter
+    how many of the n coordinates differ. Each centre is estimated by the mean of m examples. With m = 1 this
+    is the nearest neighbour among one example per class. The difference of the two squared distances is a
+    product u·s of independent Gaussian vectors, and so a difference of two independent non-central χ² with n
+    degrees of freedom and parameters λ± = δ²·(√(2m) ± 1/√(1 + 1/(2m)))²/2. The accuracy is the probability
+    that the first is the larger one, a sum over two Poisson distributions of incomplete beta functions.
 
     Args:
-        dimension: n, from 1 on.
-        distance: δ, half the distance of the centres, in standard deviations.
-        examples: m of each class, from 1 on.
+        dimension: n, at least 1.
+        distance: δ, half the distance between the centres, in standard deviations.
+        examples: m of each class, at least 1.
     """
     _check_dimension("nearest_mean_accuracy", dimension, 1)
     if not (math.isfinite(distance) and distance >= 0):
@@ -222,7 +223,7 @@ def nearest_mean_accuracy(dimension: int, distance: float, examples: int = 1) ->
 
 
 def _poisson(mean: float) -> tuple[np.ndarray, np.ndarray]:
-    """The places and probabilities of a Poisson law, but for tails of 1e-16 or so."""
+    """The values and probabilities of a Poisson distribution, except for tails of about 1e-16."""
     reach = 9 * math.sqrt(mean) + 40
     places = np.arange(max(0, math.floor(mean - reach)), math.ceil(mean + reach) + 1, dtype=np.float64)
     logs = (

@@ -1,8 +1,8 @@
-"""Is a function or a set convex? Three tests, each of which hands back what shows that it is not.
+"""Is a function or a set convex? Three tests, each of which returns a counterexample if it finds one.
 
-For a function that is twice differentiable on a convex set the three say the same: chords lie above the
-graph, tangents below it, and the Hessian has no negative eigenvalue. A test looks at the points that it is
-given, so it can refute convexity and never prove it.
+For a function that is twice differentiable on a convex set the three are equivalent: chords lie above the
+graph, tangents below it, and the Hessian has no negative eigenvalue. A test looks only at the given
+points, so it can refute convexity but never prove it.
 
 Reference: Boyd and Vandenberghe (2004), Convex optimization, sections 2.1, 3.1.1, 3.1.3 and 3.1.4.
 """
@@ -19,12 +19,12 @@ from torch import Tensor
 from apoint.errors import UsageError
 
 Function = Callable[[Tensor], Tensor]
-"""Takes points [count, dimension] in float64 and gives a value for each, [count]."""
+"""Takes points [count, dimension] in float64 and returns a value for each, [count]."""
 Membership = Callable[[np.ndarray], np.ndarray]
-"""Takes points [count, dimension] and says of each whether it belongs to the set."""
+"""Takes points [count, dimension] and returns for each whether it belongs to the set."""
 
 ROUNDING = 1e-10
-"""A violation counts if it exceeds this share of the size of the values it is made of."""
+"""A violation counts if it exceeds this share of the size of the values it is computed from."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def chord_violation(function: Function, points: np.ndarray, share: float | None 
     Args:
         function: f.
         points: a and b, [count, dimension] or [count] for functions of one variable; all pairs are taken.
-        share: t; left out, 1/4, 1/2 and 3/4 are looked at.
+        share: t; by default 1/4, 1/2 and 3/4 are tried.
     """
     places = _points(points)
     if share is not None and not 0 <= share <= 1:
@@ -106,7 +106,7 @@ def hessian_violation(function: Function, points: np.ndarray, reach: float = 1e-
 
     Args:
         function: f; its Hessian comes from autograd.
-        points: Where to look, [count, dimension] or [count] for functions of one variable.
+        points: Points to test, [count, dimension] or [count] for functions of one variable.
         reach: How far along the eigenvector the two points lie on either side.
     """
     places = _points(points)
@@ -124,13 +124,13 @@ def hessian_violation(function: Function, points: np.ndarray, reach: float = 1e-
 def set_violation(
     contains: Membership, points: np.ndarray, shares: tuple[float, ...] = (0.25, 0.5, 0.75)
 ) -> Violation | None:
-    """Two points of a set with a point between them that is not in it, if there are such.
+    """Two points of a set with a point between them that is not in it, if there are any.
 
-    Of those found, the pair is given whose ends are farthest apart.
+    Of the pairs found, the one whose ends are farthest apart is returned.
 
     Args:
-        contains: The set: of each point whether it belongs.
-        points: Where to look, [count, dimension]; those outside of the set are left out.
+        contains: Returns for each point whether it belongs to the set.
+        points: Points to test, [count, dimension]; those outside the set are ignored.
         shares: The t of the points ta + (1 − t)b that are tried.
     """
     places = _points(points)
@@ -148,12 +148,12 @@ def set_violation(
 
 
 def check_convex(function: Function, points: np.ndarray, name: str = "the function") -> None:
-    """Refuse a function that is not convex, with the pair of points that shows it.
+    """Raise an error if a function is not convex, with the pair of points that shows it.
 
     Args:
         function: f.
-        points: Pairs of these are looked at, by chords.
-        name: What to call it in the refusal.
+        points: Pairs of these are tested by chords.
+        name: What to call it in the error message.
     """
     found = chord_violation(function, points)
     if found is not None:

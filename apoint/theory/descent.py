@@ -1,7 +1,7 @@
-"""How many steps gradient descent needs, and the functions on which it needs them all.
+"""How many steps gradient descent needs, and worst-case functions on which it needs them all.
 
-Each rate comes with the function that attains it, or comes near, so that a bound can be seen to be the truth
-and not a precaution. Throughout, R = `distance` is ‖x₀ − x*‖ and steps are x ← x − η·∇f(x).
+Each rate comes with a function that attains or nearly attains it, which shows that the bound is not overly
+cautious. Throughout, R = `distance` is ‖x₀ − x*‖ and steps are x ← x − η·∇f(x).
 
 Reference: Bubeck (2015), Convex optimization: algorithms and complexity; Drori and Teboulle (2014),
 Performance of first-order methods for smooth convex minimization; Drori and Teboulle (2016), An optimal
@@ -23,11 +23,11 @@ Gradient = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Problem:
-    """A convex function with all that a rate is about.
+    """A convex function with everything that a convergence rate involves.
 
     Attributes:
         value: f.
-        gradient: ∇f, or one of its subgradients.
+        gradient: ∇f, or a subgradient of f.
         start: x₀.
         minimiser: x*.
         minimum: f*.
@@ -51,8 +51,8 @@ def descend(gradient: Gradient, start: np.ndarray, rates: float | Sequence[float
     Args:
         gradient: ∇f.
         start: x₀.
-        rates: η, or one for each step.
-        steps: T, from 0 on.
+        rates: η, or one value per step.
+        steps: T, at least 0.
     """
     etas = _per_step(rates, steps, "rates")
     points = [np.asarray(start, dtype=np.float64)]
@@ -72,7 +72,7 @@ def accelerate(
         gradient: ∇f.
         start: x₀.
         rate: η.
-        momenta: m, or one for each step; the first has no effect.
+        momenta: m, or one value per step; the first has no effect.
         steps: T.
     """
     shares = _per_step(momenta, steps, "momenta")
@@ -86,7 +86,7 @@ def accelerate(
 
 
 def nesterov_momenta(steps: int) -> np.ndarray:
-    """The momenta t/(t + 3) for t = 0 … T − 1, with which Nesterov's method has its rate."""
+    """The momenta t/(t + 3) for t = 0 … T − 1, for which Nesterov's method has its rate."""
     t = np.arange(steps)
     return np.asarray(t / (t + 3.0))
 
@@ -106,11 +106,11 @@ def lipschitz_rate(lipschitz: float, error: float) -> float:
 
 
 def lipschitz_steps(lipschitz: float, distance: float, error: float) -> int:
-    """T = ⌈L²R²/ε²⌉: among as many points x₀ … x_{T−1} one has f − f* ≤ ε, on any convex L-Lipschitz f.
+    """T = ⌈L²R²/ε²⌉: one of the T points x₀ … x_{T−1} has f − f* ≤ ε, on any convex L-Lipschitz f.
 
     While the error is above ε, ‖x − x*‖² falls by more than ε²/L² in each step of ε/L², and it began at R².
-    It is the best point, not the last one. No method that only sees subgradients does better in a
-    dimension that may be as large as T; `staircase` is the function that shows it.
+    This is about the best point, not the last one. No method that only sees subgradients does better if
+    the dimension may be as large as T, as `staircase` shows.
 
     Args:
         lipschitz: L.
@@ -156,14 +156,14 @@ def staircase(lipschitz: float, distance: float, points: int) -> Problem:
 
 
 def smooth_bound(smoothness: float, distance: float, steps: int) -> float:
-    """β·R²/(4T + 2): f(x_T) − f* of gradient descent with η = 1/β on a convex β-smooth function, at most.
+    """β·R²/(4T + 2): upper bound on f(x_T) − f* of gradient descent with η = 1/β, f convex and β-smooth.
 
     `plateau_and_bowl` attains it. The textbooks' β·R²/(2T) is within a factor of two.
 
     Args:
         smoothness: β.
         distance: R.
-        steps: T, from 0 on.
+        steps: T, at least 0.
     """
     _positive("smooth_bound", smoothness=smoothness, distance=distance)
     _count("smooth_bound", steps)
@@ -185,13 +185,13 @@ def smooth_steps(smoothness: float, distance: float, error: float) -> int:
 def plateau_and_bowl(smoothness: float, distance: float, steps: int) -> Problem:
     """Huber's function, on which gradient descent with η = 1/β is off by β·R²/(4T + 2) after T steps.
 
-    f(x) = β·x²/2 for |x| ≤ d and β·d·|x| − β·d²/2 beyond, with d = R/(2T + 1), from x₀ = R: every step goes
+    f(x) = β·x²/2 for |x| ≤ d and β·d·|x| − β·d²/2 beyond, with d = R/(2T + 1), from x₀ = R: every step moves
     d forward, and after T of them x is still on the slope.
 
     Args:
         smoothness: β.
         distance: R.
-        steps: T, from 0 on.
+        steps: T, at least 0.
     """
     _positive("plateau_and_bowl", smoothness=smoothness, distance=distance)
     _count("plateau_and_bowl", steps)
@@ -209,10 +209,10 @@ def plateau_and_bowl(smoothness: float, distance: float, steps: int) -> Problem:
 
 
 def strongly_convex_factor(smoothness: float, convexity: float, rate: float) -> float:
-    """ρ = max(|1 − ημ|, |1 − ηβ|): a step of descent on a β-smooth, μ-strongly convex f shrinks ‖x − x*‖ so.
+    """ρ = max(|1 − ημ|, |1 − ηβ|): the factor on ‖x − x*‖ per step, for f β-smooth and μ-strongly convex.
 
-    f − f* shrinks by ρ² a step (Taylor, Hendrickx and Glineur, 2018). Below 1 for 0 < η < 2/β, least at
-    η = 2/(β + μ). Quadratics with the curvatures β and μ attain it.
+    f − f* shrinks by ρ² per step (Taylor, Hendrickx and Glineur, 2018). ρ is below 1 for 0 < η < 2/β and
+    smallest at η = 2/(β + μ). Quadratics with the curvatures β and μ attain it.
 
     Args:
         smoothness: β.
@@ -245,12 +245,12 @@ def strongly_convex_steps(smoothness: float, convexity: float, gap: float, error
 
 
 def accelerated_bound(smoothness: float, distance: float, steps: int) -> float:
-    """2β·R²/(T + 1)²: f(x_T) − f* of Nesterov's method with η = 1/β and `nesterov_momenta`, at most.
+    """2β·R²/(T + 1)²: upper bound on f(x_T) − f* of Nesterov's method with η = 1/β and `nesterov_momenta`.
 
     Args:
         smoothness: β.
         distance: R.
-        steps: T, from 1 on.
+        steps: T, at least 1.
     """
     _positive("accelerated_bound", smoothness=smoothness, distance=distance)
     _count("accelerated_bound", steps)
@@ -263,7 +263,7 @@ def first_order_bound(smoothness: float, distance: float, steps: int) -> float:
     Args:
         smoothness: β.
         distance: R.
-        steps: T; the chain is made for it, with 2T + 1 links.
+        steps: T; the bound is for a chain of 2T + 1 links.
     """
     _positive("first_order_bound", smoothness=smoothness, distance=distance)
     _count("first_order_bound", steps)
@@ -271,7 +271,7 @@ def first_order_bound(smoothness: float, distance: float, steps: int) -> float:
 
 
 def chain(smoothness: float, links: int) -> Problem:
-    """Nesterov's worst function: a chain of k links, of which each step of a first-order method reaches one.
+    """Nesterov's worst function: a chain of k links; each step of a first-order method reaches one more.
 
     f(x) = (β/4)·((x₁² + Σ(x_i − x_{i+1})² + x_k²)/2 − x₁) from x₀ = 0, with x*_i = 1 − i/(k + 1) and
     f* = (β/8)·(1/(k + 1) − 1).

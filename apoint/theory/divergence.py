@@ -1,4 +1,4 @@
-"""Kullback and Leibler's divergence of discrete and of Gaussian laws, and its second-order expansion.
+"""The Kullback-Leibler divergence of discrete and Gaussian distributions, and its second-order expansion.
 
 All in nats. Reference: Cover and Thomas (2006), Elements of information theory, chapters 2 and 8; Amari and
 Nagaoka (2000), Methods of information geometry, for the expansion by the Fisher matrix.
@@ -35,8 +35,8 @@ def cross_entropy(p: ArrayLike, q: ArrayLike) -> float:
     """H(P, Q) = -Σ p_i ln q_i, infinite where q_i = 0 < p_i; never below H(P) (Gibbs).
 
     Args:
-        p: The law under which the mean is taken.
-        q: The law whose code lengths -ln q_i are averaged.
+        p: The distribution under which the mean is taken.
+        q: The distribution whose code lengths -ln q_i are averaged.
     """
     first, second = _laws(p, q)
     with np.errstate(divide="ignore"):
@@ -49,17 +49,17 @@ def kullback_leibler(p: ArrayLike, q: ArrayLike) -> float:
     Never negative, 0 only for P = Q (Gibbs' inequality), and not symmetric.
 
     Args:
-        p: The true law P.
-        q: The law Q that stands in its place.
+        p: The true distribution P.
+        q: The distribution Q used in its place.
     """
     first, second = _laws(p, q)
     return float(rel_entr(first, second).sum())
 
 
 def smoothed(p: ArrayLike, epsilon: float) -> Array:
-    """(p_i + ε)/(1 + nε): the law with ε added to each of its n probabilities.
+    """(p_i + ε)/(1 + nε): the distribution with ε added to each of its n probabilities.
 
-    D between smoothed laws is finite whatever their supports, at the price of a bias that goes to 0 with ε
+    D between smoothed distributions is finite for any supports, at the cost of a bias that goes to 0 with ε
     where D was finite, and of a value of about p_i ln(1/ε) where it was not.
 
     Args:
@@ -95,7 +95,7 @@ def gaussian_kullback_leibler(
 
 
 def fisher_matrix(log_probabilities: Callable[[Tensor], Tensor], parameters: Tensor) -> Tensor:
-    """F = Σ_i p_i ∇ln p_i ∇ln p_iᵀ of a discrete law with parameters θ, [n, n].
+    """F = Σ_i p_i ∇ln p_i ∇ln p_iᵀ of a discrete distribution with parameters θ, [n, n].
 
     Args:
         log_probabilities: From θ to ln p_1(θ) … ln p_m(θ), for all m outcomes.
@@ -110,7 +110,7 @@ def fisher_matrix(log_probabilities: Callable[[Tensor], Tensor], parameters: Ten
 
 
 def second_order(fisher: Tensor | ArrayLike, step: Tensor | ArrayLike) -> float:
-    """½ δᵀFδ: what D(P_θ‖P_(θ+δ)) is up to terms of the third order in δ. Mind the factor ½.
+    """½ δᵀFδ: D(P_θ‖P_(θ+δ)) up to terms of third order in δ. Note the factor ½.
 
     Args:
         fisher: F at θ, [n, n].

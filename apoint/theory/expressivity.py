@@ -1,7 +1,7 @@
-"""How many neurons a monomial x₁^r₁ ⋯ x_n^r_n takes, with networks that compute it.
+"""How many neurons a monomial x₁^r₁ ⋯ x_n^r_n needs, and networks that compute it.
 
-Networks without biases beyond one shift z₀ of the activation: values go from layer to layer through gates of
-a few neurons, each exact in the limit λ → 0 with an error of order λ².
+The networks have no biases beyond one shift z₀ of the activation. Values go from layer to layer through gates
+of a few neurons, each exact in the limit λ → 0 with an error of order λ².
 
 References: Lin, Tegmark and Rolnick (2017), Why does deep and cheap learning work so well?; Rolnick and
 Tegmark (2018), The power of deeper networks for expressing natural functions.
@@ -24,12 +24,12 @@ Function = Callable[[Tensor], Tensor]
 
 
 def shallow_count(exponents: Sequence[int]) -> int:
-    """The neurons of one hidden layer that a monomial needs and that suffice: Π(r_i + 1)."""
+    """Neurons in one hidden layer that are necessary and sufficient for a monomial: Π(r_i + 1)."""
     return math.prod(power + 1 for power in _checked(exponents))
 
 
 def deep_bound(exponents: Sequence[int]) -> int:
-    """Neurons that suffice if any number of layers is allowed: Σ(7⌈log₂ r_i⌉ + 4). Fewer may do."""
+    """Neurons that suffice if any number of layers is allowed: Σ(7⌈log₂ r_i⌉ + 4). Fewer may suffice."""
     return sum(7 * math.ceil(math.log2(power)) + 4 for power in _checked(exponents))
 
 
@@ -50,7 +50,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class DeepNetwork:
-    """Layers of gates: values ↦ B·σ(z₀ + A·values), again and again, with one output at the end.
+    """Layers of gates: values ↦ B·σ(z₀ + A·values), repeated, with one output at the end.
 
     B of a layer and A of the next are one matrix of weights, so that this is an ordinary network.
 
@@ -66,12 +66,12 @@ class DeepNetwork:
 
     @property
     def neurons(self) -> int:
-        """How many hidden neurons there are in all layers."""
+        """The number of hidden neurons in all layers."""
         return sum(len(inner) for inner, _ in self.layers)
 
     @property
     def depth(self) -> int:
-        """How many hidden layers there are."""
+        """The number of hidden layers."""
         return len(self.layers)
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
@@ -87,14 +87,14 @@ class DeepNetwork:
 def monomial_gate(
     exponents: Sequence[int], activation: Function, size: float = 0.01, shift: float = 0.0
 ) -> Gate:
-    """A monomial by one layer of Π(r_i + 1) neurons: a central difference of the activation.
+    """A monomial computed by one layer of Π(r_i + 1) neurons: a central difference of the activation.
 
     Σ_j Π_i (−1)^(r_i − j_i) C(r_i, j_i) · σ(z₀ + λ Σ_i (2j_i − r_i) x_i) / ((2λ)^d σ^(d)(z₀)) with d = Σ r_i,
     j_i from 0 to r_i. For x₁x₂ it is the product gate of four neurons,
     [σ(λ(u+v)) + σ(−λ(u+v)) − σ(λ(u−v)) − σ(λ(v−u))] / (4λ²σ''(0)).
 
     Args:
-        exponents: The r_i, each from 1 on.
+        exponents: The r_i, each at least 1.
         activation: σ, smooth at the shift.
         size: λ, above 0; the error is of order λ², and rounding of order 1e-16/λ^d.
         shift: z₀, where the d-th derivative of σ must not vanish.
@@ -145,14 +145,14 @@ def deep_network(
 ) -> DeepNetwork:
     """A network of at most `deep_bound` − 2 neurons that computes a monomial.
 
-    Each variable is squared again and again (3 neurons each time). In every layer the powers that its binary
+    Each variable is squared repeatedly (3 neurons each time). In every layer the powers that its binary
     exponent asks for and the products so far are multiplied in pairs (4 neurons; one group of three, 8
     neurons, if their number is odd). A single value that must wait is carried (2 neurons). So there are
     Σ⌊log₂ r_i⌋ squares and Σ(ones in r_i) − 1 products; carrying happens once at the start or where a binary
     digit is 0, which saves a product.
 
     Args:
-        exponents: The r_i, each from 1 on.
+        exponents: The r_i, each at least 1.
         activation: σ with non-zero first, second and third derivatives at the shift.
         size: λ of the gates.
         shift: z₀.
@@ -177,13 +177,13 @@ def deep_network(
 
 
 def moment_residual(weights: np.ndarray, exponents: Sequence[int], outer: np.ndarray | None = None) -> float:
-    """How far one hidden layer with given weights stays from a monomial, in the moments of its weights.
+    """How far one hidden layer with given weights is from a monomial, in the moments of its weights.
 
     The coefficient of x^M in Σ_j c_j σ(w_j·x) is a constant, not zero, times the moment Σ_j c_j w_j^M. To be
-    the monomial x^r asks that the moment of M = r is 1 and those of the other M ≤ 2r are 0. This is the norm
-    of what is missing, for the best c or the one given.
+    the monomial x^r, the moment of M = r must be 1 and those of the other M ≤ 2r must be 0. This is the norm
+    of what is missing, for the best c or the given one.
 
-    With fewer than Π(r_i + 1) neurons it is at least 1/Π(r_i + 1), whatever the weights. For then there is
+    With fewer than Π(r_i + 1) neurons it is at least 1/Π(r_i + 1), for any weights. For then there is
     q(w) = Σ_{S ≤ r} α_S w^S with q(w_j) = 0 for all j; let α_T be its largest coefficient and multiply q by
     w^(r − T): 0 = Σ_j c_j w_j^(r−T) q(w_j) = Σ_S α_S (moment of S + r − T), where the moment of S = T alone
     should be 1.
@@ -206,7 +206,7 @@ def moment_residual(weights: np.ndarray, exponents: Sequence[int], outer: np.nda
 
 
 def _groups(ready: list[int]) -> list[list[int]]:
-    """Pairs, with one group of three if the number is odd; a single one is by itself."""
+    """Pairs, with one group of three if the number is odd; a single element forms its own group."""
     pairs = [ready[i : i + 2] for i in range(0, len(ready) - 1, 2)]
     if len(ready) % 2:
         if not pairs:

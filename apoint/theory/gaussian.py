@@ -1,8 +1,8 @@
 """Expectations under a Gaussian by quadrature, and the gains of activations that follow from them.
 
-Signal propagation asks again and again for E[f(Z)²] with Z Gaussian. Activations are smooth between a
-few kinks (0, ±1, ±3, 6), all at whole numbers, so the line is cut at the whole numbers and each panel is
-integrated by Gauss and Legendre's rule, which there converges exponentially. Gauss and Hermite's rule
+Signal propagation repeatedly needs E[f(Z)²] with Z Gaussian. Activations are smooth between a few kinks
+(0, ±1, ±3, 6), all at whole numbers, so the line is cut at the whole numbers and each panel is
+integrated by the Gauss-Legendre rule, which converges exponentially there. The Gauss-Hermite rule
 would need thousands of nodes for the kink of a ReLU alone.
 """
 
@@ -50,10 +50,10 @@ def second_moment(function: Function, std: float = 1.0, mean: float = 0.0) -> fl
 
 
 def gain(function: Function) -> float:
-    """1/√E[f(Z)²] for a standard normal Z: what keeps the variance through a layer with activation f.
+    """1/√E[f(Z)²] for a standard normal Z: what preserves the variance through a layer with activation f.
 
     A layer z = W f(z_before) with n inputs and independent weights of variance V[w] has
-    V[z] = n · V[w] · E[f(z_before)²]. So V[z] = V[z_before] = 1 asks for V[w] = gain² / n. The gain
+    V[z] = n · V[w] · E[f(z_before)²]. So V[z] = V[z_before] = 1 requires V[w] = gain² / n. The gain
     multiplies the *standard deviation* of the weights, and its square multiplies their variance. It is 1 for
     the identity, √2 for ReLU, √(2/(1+α²)) for leaky ReLU with slope α.
 
@@ -64,10 +64,10 @@ def gain(function: Function) -> float:
 
 
 def backward_gain(function: Function) -> float:
-    """1/√E[f'(Z)²] for a standard normal Z: what keeps the variance of gradients.
+    """1/√E[f'(Z)²] for a standard normal Z: what preserves the variance of gradients.
 
     Going backwards, V[δ] = n_out · V[w] · E[f'(z)²] · V[δ_after]. It equals `gain` for the identity, ReLU
-    and leaky ReLU, and no other of the usual activations. f' comes from autograd, so at a kink it is
+    and leaky ReLU, and for no other of the usual activations. f' comes from autograd, so at a kink it is
     PyTorch's choice; kinks have no weight in the integral.
     """
     nodes, weights = _rule(1.0, 0.0)
@@ -93,7 +93,7 @@ def _inverse_root(moment: float, what: str) -> float:
 
 
 def _rule(std: float, mean: float) -> tuple[Tensor, Tensor]:
-    """The nodes of the composite rule, and their weights with the Gaussian density in them."""
+    """The nodes of the composite rule, and their weights with the Gaussian density included."""
     if not (math.isfinite(std) and std > 0 and math.isfinite(mean)):
         raise UsageError(f"expectation: std must be positive and mean finite, got std={std:g}, mean={mean:g}")
     steps = mean + std * np.arange(-_REACH, _REACH + 1)  # panels no wider than std resolve the density

@@ -1,4 +1,4 @@
-"""Convex hulls of data: is a point inside, with a certificate; and how many points it takes in theory.
+"""Convex hulls of data: membership with a certificate, and how many points it takes in theory.
 
 The hull of N points x_i is the set of their averages Σ λ_i x_i with λ_i ≥ 0 and Σ λ_i = 1. A new point
 inside it is interpolated, one outside is extrapolated.
@@ -17,26 +17,26 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # which loads its parts when they are asked for; probes are imported wherever recipes are read
+import scipy  # loads its submodules on demand; probes are imported wherever recipes are read
 
 from apoint.errors import ApointError, UsageError
 
 TOLERANCE = 1e-7
-"""Of the data's largest deviation: how far from the hull a point may lie and still count as on it."""
+"""How far off the hull a point may lie and still count as on it, relative to the largest deviation."""
 MOST_EXACT_DIMENSIONS = 100
-"""There half of new points inside takes far more points than anybody has."""
+"""At this dimension, having half of new points inside takes far more points than any dataset has."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether a point lies in a hull, and what proves it.
+    """Whether a point lies in a hull, and the proof.
 
     Attributes:
         inside: The answer; a point on the boundary is inside.
         distance: The smallest Σ|x − hull| over coordinates; 0, up to rounding, inside.
-        weights: λ, [points]: at least 0, of sum 1, and their average of the points is the nearest one of the
-            hull, which inside is the point itself.
-        normal: w, [coordinates], of a plane w·z = offset that has all points on its lower side; of use
+        weights: λ, [points]: at least 0, with sum 1; the average of the points with these weights is the
+            nearest point of the hull, which is the point itself if that is inside.
+        normal: w, [coordinates], of a plane w·z = offset that has all points on its lower side; useful
             outside, where the point is on the upper side.
         offset: The largest w·x_i over the points.
     """
@@ -51,9 +51,9 @@ class Membership:
 def membership(points: np.ndarray, point: np.ndarray, tolerance: float = TOLERANCE) -> Membership:
     """Whether a point lies in the convex hull of others, by one linear programme, with its certificate.
 
-    The programme seeks the point of the hull that is nearest in the sum of absolute differences,
+    The programme finds the point of the hull that is nearest in the sum of absolute differences,
     minimise Σ(s⁺ + s⁻) with Σ λ_i x_i + s⁺ − s⁻ = x, Σ λ_i = 1 and all of λ, s⁺, s⁻ at least 0. Its
-    variables λ prove that a point is inside, its multipliers w give the plane that proves one outside.
+    variables λ prove that a point is inside; its multipliers w give the plane that proves one outside.
 
     Args:
         points: x_i, [points, coordinates].
@@ -107,8 +107,8 @@ def inside(points: np.ndarray, queries: np.ndarray, tolerance: float = TOLERANCE
 def _by_least_squares(data: np.ndarray, query: np.ndarray, tolerance: float) -> bool | None:
     """The answer where non-negative least squares proves it, which is several times faster; else None.
 
-    The λ ≥ 0 that minimise ‖Σ λ_i (x_i − x)‖² + (1 − Σ λ_i)² prove a point inside if nothing is left over;
-    and what is otherwise left over is the normal of a plane, which proves it outside if all are beneath.
+    The λ ≥ 0 that minimise ‖Σ λ_i (x_i − x)‖² + (1 − Σ λ_i)² prove a point inside if the residual is zero;
+    otherwise the residual is the normal of a plane, which proves it outside if all points are beneath.
     """
     deviations = data - query
     scale = float(np.abs(deviations).max()) or 1.0
@@ -123,12 +123,12 @@ def _by_least_squares(data: np.ndarray, query: np.ndarray, tolerance: float) -> 
     if weights.sum() > 0.5 and np.abs(left[:-1]).sum() <= tolerance * weights.sum() / 10:
         return True
     normal = left[:-1] / (np.abs(left[:-1]).max() or 1.0)
-    gap = -float((normal @ rows[:-1]).max())  # a lower bound of the distance, in units of scale
+    gap = -float((normal @ rows[:-1]).max())  # a lower bound on the distance, in units of scale
     return False if gap > 10 * tolerance else None
 
 
 def probability_inside(count: int, dimension: int) -> float:
-    """The probability that a new Gaussian point lies in the hull of N Gaussian points, exactly.
+    """The exact probability that a new Gaussian point lies in the hull of N Gaussian points.
 
     A new point is outside if it is a corner of the hull of all n = N + 1 of them. Such a hull is a random
     projection of a regular simplex, and a point is a corner with the probability
@@ -138,7 +138,7 @@ def probability_inside(count: int, dimension: int) -> float:
     of variance 1/2. It depends neither on the mean nor on the covariance.
 
     Args:
-        count: N, from 1 on.
+        count: N, at least 1.
         dimension: d, from 1 to 100.
     """
     if not (int(count) == count and count >= 1):
@@ -159,13 +159,13 @@ def probability_inside(count: int, dimension: int) -> float:
 def probability_around(count: int, dimension: int) -> float:
     """The probability that the hull of N random points contains the origin, by Wendel's formula.
 
-    It is 1 − 2^(−(N−1))·Σ_(k<d) C(N−1, k), for every law that is symmetric (x and −x are equally likely) and
-    puts any d of its points in general position; lengths and correlations do not matter. It is the
-    probability of at least d heads in N − 1 tosses of a fair coin, and so exactly one half at N = 2d.
+    It is 1 − 2^(−(N−1))·Σ_(k<d) C(N−1, k), for every distribution that is symmetric (x and −x are equally
+    likely) and puts any d of its points in general position; lengths and correlations do not matter. It is
+    the probability of at least d heads in N − 1 tosses of a fair coin, and so exactly one half at N = 2d.
 
     Args:
-        count: N, from 1 on.
-        dimension: d, from 1 on.
+        count: N, at least 1.
+        dimension: d, at least 1.
     """
     for name, value in (("count", count), ("dimension", dimension)):
         if isinstance(value, bool) or not (int(value) == value and value >= 1):
@@ -178,12 +178,12 @@ def probability_around(count: int, dimension: int) -> float:
 def half_inside_count(dimension: int, share: float = 0.5) -> int:
     """The smallest N at which a new Gaussian point lies in the hull of N with at least a given probability.
 
-    It grows exponentially in the dimension; from dimension 30 or so on only its first ten digits are certain.
+    It grows exponentially in the dimension; from about dimension 30 only its first ten digits are certain.
     See `probability_inside`.
 
     Args:
         dimension: d, from 1 to 100.
-        share: The probability asked for, between 0 and 1.
+        share: Target probability, between 0 and 1.
     """
     _check_dimension("half_inside_count", dimension)
     if not 0 < share < 1:
@@ -238,7 +238,7 @@ def _log_outer_angle(corners: int, total: int) -> float:
 
     reach = 6 + 2 * math.sqrt(math.log(total))
     low, high = -reach, reach
-    for _ in range(3):  # the integrand is a peak, far narrower than where it might be
+    for _ in range(3):  # the integrand is a peak, far narrower than the range in which it may lie
         grid = np.linspace(low, high, 201)
         heights = powers(grid)
         kept = np.flatnonzero(heights > heights.max() - 40)
@@ -251,7 +251,7 @@ def _log_outer_angle(corners: int, total: int) -> float:
 
 
 def _panels(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss and Legendre's rule on 24 panels."""
+    """Nodes and weights of the Gauss-Legendre rule on 24 panels."""
     nodes, weights = _legendre()
     edges = np.linspace(low, high, 25)
     half = (high - low) / 48

@@ -1,7 +1,7 @@
 """Lazy training: a network whose output is scaled up learns without its weights moving, as its tangent would.
 
 The network has one hidden layer and no biases, f(x) = Σ_j a_j·max(0, w_jᵀx), and is symmetrised: each neuron
-has a twin with the opposite a, so that it starts at f = 0 whatever the scale. Scaling all weights by τ at the
+has a twin with the opposite a, so that it starts at f = 0 at any scale. Scaling all weights by τ at the
 start is the same as training α·f with α = τ², since f is 2-homogeneous; see `alpha_of`.
 
 Reference: Chizat, Oyallon and Bach (2019), On lazy training in differentiable programming.
@@ -66,8 +66,8 @@ def symmetrised(
         width: m, even.
         num_inputs: Dimension of x.
         scale: τ, the standard deviation of all weights.
-        generator: Draws them.
-        dtype: Of the weights.
+        generator: Draws the weights.
+        dtype: Data type of the weights.
     """
     if width < 2 or width % 2:
         raise UsageError(
@@ -87,8 +87,8 @@ def teacher(
     Args:
         width: m₀, the number of neurons.
         num_inputs: Dimension of x.
-        generator: Draws it.
-        dtype: Of the weights.
+        generator: Draws the network.
+        dtype: Data type of the weights.
     """
     directions = sphere(width, num_inputs, generator, dtype)
     return Weights(torch.randn(width, generator=generator, dtype=dtype).sign(), directions)
@@ -100,19 +100,19 @@ def sphere(
     """Points drawn uniformly from the unit sphere, [count, num_inputs].
 
     Args:
-        count: How many.
+        count: Number of points.
         num_inputs: Dimension of the space.
-        generator: Draws them.
-        dtype: Of the points.
+        generator: Draws the points.
+        dtype: Data type of the points.
     """
     points = torch.randn(count, num_inputs, generator=generator, dtype=dtype)
     return torch.nn.functional.normalize(points, dim=1)
 
 
 def alpha_of(scale: float, degree: float = 2.0) -> float:
-    """The factor α on the output that a start scaled by τ amounts to: α = τ^q for a q-homogeneous network.
+    """The output factor α equivalent to scaling the start by τ: α = τ^q for a q-homogeneous network.
 
-    f(τθ) = τ^q f(θ). Gradient descent with step η on L(f) from τθ₀ visits exactly τ times the places of
+    f(τθ) = τ^q f(θ). Gradient descent with step η on L(f) from τθ₀ visits exactly τ times the points of
     gradient descent with step η·τ^(2q−2) on L(α f)/α² from θ₀.
 
     Args:
@@ -136,14 +136,14 @@ def train(
 
         θ ← θ − η·∇ (1/n) Σ_i (α f(x_i) − y_i)²/α²
 
-    The gradient is written out, as this is done thousands of times; a kink has slope 0, as PyTorch's has.
+    The gradient is written out because this runs thousands of times. The slope at a kink is 0, as in PyTorch.
 
     Args:
-        start: θ at first.
+        start: Initial θ.
         inputs: Examples.
         targets: Their targets, [n].
         lr: η.
-        num_steps: Steps.
+        num_steps: Number of steps.
         alpha: α.
     """
     _check(start, inputs, targets, lr, alpha)
@@ -182,7 +182,7 @@ def train_linearised(
 ) -> Weights:
     """The same descent for the tangent of the network at its start.
 
-    Which neurons are on, and all slopes in the gradient, stay those of the start, so that the model is linear
+    The active neurons, and all slopes in the gradient, stay those of the start, so that the model is linear
     in θ. See `train` for the arguments.
     """
     _check(start, inputs, targets, lr, alpha)

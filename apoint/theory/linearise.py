@@ -15,11 +15,11 @@ from apoint.errors import UsageError
 class Linearised(nn.Module):
     """f(x, θ₀) + J(x)·Δ, with the displacement Δ = θ − θ₀ as the parameters; made by `linearise`.
 
-    The derivative J of the outputs is not made; its product with Δ comes out of one run of the module
+    The Jacobian J of the outputs is never formed; its product with Δ comes from one run of the module
     (forward-mode differentiation).
 
     Attributes:
-        displacement: Δ, 0 at first, in the order of `names`.
+        displacement: Δ, initially 0, in the order of `names`.
         names: The names of the module's trainable parameters.
     """
 
@@ -38,7 +38,7 @@ class Linearised(nn.Module):
             self.register_buffer(f"origin_{at}", p.detach().clone())
         for at, tensor in enumerate([*fixed.values(), *model.buffers()]):
             self.register_buffer(f"fixed_{at}", tensor.detach().clone())
-        # in a tuple, so that its own parameters are not taken for ours: they are replaced in each call
+        # in a tuple, so that its parameters are not registered as ours: each call replaces them
         self._skeleton = (copy.deepcopy(model).eval(),)
 
     def forward(self, *inputs: Any) -> Any:
@@ -54,14 +54,14 @@ class Linearised(nn.Module):
 
 
 def linearise(model: nn.Module) -> Linearised:
-    """The first-order expansion of a module in its parameters, around their present values.
+    """The first-order expansion of a module in its parameters, around their current values.
 
     f_lin(x) = f(x, θ₀) + Σ_p ∂f(x, θ₀)/∂θ_p · Δ_p, a module whose parameters are Δ. It trains with any
     optimiser; under gradient flow on the squared loss it follows `ntk.fit(…).at(…)` with the module's
-    empirical kernel. The module is copied, in evaluation mode; what did not train stays as it is.
+    empirical kernel. The module is copied, in evaluation mode; what was not trainable stays fixed.
 
     Args:
-        model: Any module with trainable parameters, made of operations with a forward derivative.
+        model: Any module with trainable parameters, whose operations support forward-mode differentiation.
 
     Reference: Lee, Xiao, Schoenholz, Bahri, Novak, Sohl-Dickstein and Pennington (2019), Wide neural networks
     of any depth evolve as linear models under gradient descent.

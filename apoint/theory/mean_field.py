@@ -2,7 +2,7 @@
 
 With the factor 1/N the network depends on its parameters through their distribution alone. Gradient flow
 moves each particle (a_i, w_i) in the field of all others; as N grows the distribution follows a deterministic
-path (a gradient flow of the loss in the Wasserstein metric), and what is left to chance falls as N^(−1/2).
+path (a gradient flow of the loss in the Wasserstein metric), and the random fluctuations fall as N^(−1/2).
 
 References: Sirignano and Spiliopoulos (2020), Mean field analysis of neural networks: a law of large numbers;
 Chizat and Bach (2018), On the global convergence of gradient descent for over-parameterized models using
@@ -27,17 +27,18 @@ Function = Callable[[Tensor], Tensor]
 
 
 class MeanFieldNetwork(nn.Module):
-    """x ↦ (1/N) Σ_i a_i σ(w_i·x) as a module, with a_i and w_i of order 1 whatever N.
+    """x ↦ (1/N) Σ_i a_i σ(w_i·x) as a module, with a_i and w_i of order 1 for any N.
 
-    The gradient of a loss by one particle has the factor 1/N, so that a learning rate must be N times as
-    large to move it as far: to follow the flow by a time dt take the learning rate N·dt, `rate(dt)`.
+    The gradient of a loss with respect to one particle has the factor 1/N, so the learning rate must be N
+    times as large to move it as far. To follow the flow for a time dt, use the learning rate N·dt,
+    `rate(dt)`.
 
     Args:
-        inputs: The dimension of x, from 1 on.
-        particles: N, from 1 on.
-        outputs: The dimension of a_i, from 1 on.
+        inputs: The dimension of x, at least 1.
+        particles: N, at least 1.
+        outputs: The dimension of a_i, at least 1.
         activation: σ.
-        generator: Where a_i and w_i are drawn from, standard normal with w_i over √inputs.
+        generator: Draws a_i and w_i, standard normal with w_i divided by √inputs.
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class MeanFieldNetwork(nn.Module):
         return len(self.weights)
 
     def rate(self, time_step: float) -> float:
-        """The learning rate of plain gradient descent that follows the flow by a step of time: N·dt."""
+        """The learning rate of plain gradient descent that follows the flow for a time step: N·dt."""
         return self.particles * time_step
 
     def measure(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The mean of a function of (a, w) over the particles, ⟨function, δ⟩ with δ = (1/N) Σ_i δ_(a_i, w_i).
 
         Args:
-            function: Of a, [N, outputs], and w, [N, inputs], with a value for each particle, [N, ...].
+            function: Takes a, [N, outputs], and w, [N, inputs]; returns a value for each particle, [N, ...].
         """
         return function(self.outer, self.weights).mean(0)
 
@@ -81,7 +82,7 @@ class MeanFieldNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Cloud:
-    """Many clouds of N particles each, to be moved at once.
+    """Many clouds of N particles each, moved together.
 
     Attributes:
         outer: The a_i, [replicas, N].
@@ -103,11 +104,11 @@ def draw(
     """Clouds with a_i standard normal and w_i normal with variance 1/inputs.
 
     Args:
-        replicas: How many clouds, from 1 on.
-        particles: N, from 1 on.
-        inputs: The dimension of w_i, from 1 on.
-        generator: Where they are drawn from.
-        dtype: Of the numbers.
+        replicas: Number of clouds, at least 1.
+        particles: N, at least 1.
+        inputs: The dimension of w_i, at least 1.
+        generator: Draws the particles.
+        dtype: Data type of the particles.
     """
     for name, value in (("replicas", replicas), ("particles", particles), ("inputs", inputs)):
         _check_whole(value, name)
@@ -141,14 +142,14 @@ def evolve(
     N.
 
     Args:
-        cloud: Where it starts.
+        cloud: The starting point.
         x: Points, [points, inputs].
-        y: What f should be there, [points].
-        time: How long, above 0.
-        step: dt, above 0; the last step is the shorter one if they do not fit.
+        y: Targets at these points, [points].
+        time: Duration, above 0.
+        step: dt, above 0; the last step is shorter if the steps do not fit.
         activation: σ.
-        power: Of 1/N before the sum: 1 for mean field, 1/2 for the scale of tangent kernels.
-        frozen: Whether the w_i stay where they are: then f is linear in what is learned.
+        power: Power of 1/N in front of the sum: 1 for mean field, 1/2 for the scale of tangent kernels.
+        frozen: Whether the w_i stay fixed; f is then linear in the learned parameters.
     """
     if not (math.isfinite(time) and math.isfinite(step) and step > 0 and time > 0):
         raise UsageError(f"evolve: time and step must be positive and finite, got {time:g} and {step:g}")
@@ -169,14 +170,14 @@ def evolve(
 
 
 def linear_limit(target: float, time: float, size: float = 1.0) -> float:
-    """Where f(1) is after a time, for infinitely many particles with σ(z) = z and one input of E[x²] = 1.
+    """f(1) after a given time, for infinitely many particles with σ(z) = z and one input of E[x²] = 1.
 
-    c = E[aw] and S = E[a² + w²] close among themselves: dc/dt = (u − c)S and dS/dt = 4(u − c)c, so that
-    S² − 4c² stays what it was and dc/dt = (u − c)√(S₀² + 4c²) from c = 0.
+    c = E[aw] and S = E[a² + w²] form a closed system: dc/dt = (u − c)S and dS/dt = 4(u − c)c, so that
+    S² − 4c² is conserved and dc/dt = (u − c)√(S₀² + 4c²) from c = 0.
 
     Args:
         target: u, the slope of y = ux.
-        time: From 0 on.
+        time: At least 0.
         size: The standard deviation of a and w at the start, above 0.
     """
     if not (size > 0 and time >= 0 and math.isfinite(time)):

@@ -1,6 +1,6 @@
 """Wide networks under gradient descent: what holds at the start, how fast the loss falls, how wide is enough.
 
-The network and its random start are those of Allen-Zhu, Li and Song: ReLU, no biases,
+The network and its random initialisation are those of Allen-Zhu, Li and Song: ReLU, no biases,
 
     h_0 = φ(A x),   h_l = φ(W_l h_{l−1}) for l = 1 … L,   y = B h_L,
 
@@ -69,7 +69,7 @@ class Network:
 def draw(
     width: int, depth: int, num_inputs: int, num_outputs: int, generator: torch.Generator, scale: float = 2.0
 ) -> Network:
-    """A network at its random start, in float64.
+    """A randomly initialised network, in float64.
 
     Args:
         width: m.
@@ -77,7 +77,7 @@ def draw(
         num_inputs: Dimension of x.
         num_outputs: d.
         generator: Draws the weights.
-        scale: The variance of A and W times m; 2 keeps the norm of ReLU's activations, others do not.
+        scale: The variance of A and W times m; 2 preserves the norm of ReLU activations, other values do not.
     """
     sizes = {"width": width, "depth": depth, "num_inputs": num_inputs, "num_outputs": num_outputs}
     for name, size in sizes.items():
@@ -101,18 +101,18 @@ def draw(
 
 
 def squared_norm_moments(width: int, layers: int, scale: float = 2.0) -> tuple[float, float]:
-    """Mean and variance of ‖h‖² over the random start, after so many ReLU layers, for ‖x‖ = 1.
+    """Mean and variance of ‖h‖² over the random start, after k ReLU layers, for ‖x‖ = 1.
 
     A layer's pre-activations are normal with variance s/m given the layer before, so that one layer
     multiplies ‖h‖² by (1/m) Σ_j s·max(0, z_j)² with mean s/2 and second moment s²(1/4 + 5/(4m)). Hence
 
         E‖h‖² = (s/2)^k,   E‖h‖⁴ = (s/2)^{2k}·(1 + 5/m)^k,
 
-    mean 1 and variance (1 + 5/m)^k − 1 for s = 2: the norm stays of order 1 while k is small against m.
+    mean 1 and variance (1 + 5/m)^k − 1 for s = 2: the norm stays of order 1 while k is small compared to m.
 
     Args:
         width: m.
-        layers: k, the number of layers counting that of A; h_l has gone through l + 1.
+        layers: k, the number of layers including that of A; h_l has gone through l + 1.
         scale: s, the variance of weights times m.
     """
     if width < 1 or layers < 0:
@@ -144,7 +144,7 @@ def loss(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def gradient(network: Network, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-    """The loss and its gradient in the trained weights, [L, m, m]."""
+    """The loss and its gradient with respect to the trained weights, [L, m, m]."""
     hidden = network.hidden.detach().clone().requires_grad_()
     value = loss(replace(network, hidden=hidden), inputs, targets)
     (found,) = torch.autograd.grad(value, hidden)
@@ -152,7 +152,7 @@ def gradient(network: Network, inputs: Tensor, targets: Tensor) -> tuple[float, 
 
 
 def tangent_kernel(network: Network, inputs: Tensor) -> Tensor:
-    """K = J Jᵀ of all outputs in the trained weights, [n·d, n·d], examples outermost."""
+    """K = J Jᵀ of all outputs with respect to the trained weights, [n·d, n·d], examples outermost."""
 
     def outputs(hidden: Tensor) -> Tensor:
         return replace(network, hidden=hidden)(inputs).flatten()
@@ -162,7 +162,7 @@ def tangent_kernel(network: Network, inputs: Tensor) -> Tensor:
 
 
 def gradient_bounds(kernel: Tensor) -> tuple[float, float]:
-    """c and C with c·𝓛 ≤ ‖∇𝓛‖² ≤ C·𝓛, for whatever targets: 4 λ_min and 4 λ_max of the tangent kernel.
+    """c and C with c·𝓛 ≤ ‖∇𝓛‖² ≤ C·𝓛, for any targets: 4 λ_min and 4 λ_max of the tangent kernel.
 
     ∇𝓛 = 2 Jᵀ r with residuals r, so that ‖∇𝓛‖² = 4 rᵀ K r while 𝓛 = ‖r‖².
     """
@@ -173,7 +173,7 @@ def gradient_bounds(kernel: Tensor) -> tuple[float, float]:
 def theorem_gradient_bounds(
     num_examples: int, width: int, depth: int, num_outputs: int, separated: float
 ) -> tuple[float, float]:
-    """The same c and C as the theorem has them, without their unknown constants.
+    """The same c and C as in the theorem, without their unknown constants.
 
         c ~ δ·m/(d·n²),   C ~ L·n·m/d
 
@@ -195,15 +195,15 @@ def theorem_gradient_bounds(
 def descend(
     network: Network, inputs: Tensor, targets: Tensor, lr: float, num_steps: int, until: float = 0.0
 ) -> tuple[Network, list[float]]:
-    """Gradient descent on the loss; the network where it ends, and the loss before each step and there.
+    """Run gradient descent; return the final network, and the loss before each step and at the end.
 
     Args:
-        network: Where to begin.
+        network: The starting network.
         inputs: Examples.
         targets: Their targets.
         lr: η.
-        num_steps: At most so many steps.
-        until: Ends when the loss is not above this, or no longer finite.
+        num_steps: Maximum number of steps.
+        until: Stop when the loss is at most this, or no longer finite.
     """
     if not lr > 0:
         raise UsageError(f"descend: lr must be positive, got {lr:g}")
@@ -221,13 +221,13 @@ def descend(
 def predicted_losses(kernel: Tensor, residuals: Tensor, lr: float, num_steps: int) -> list[float]:
     """The loss before each step and at the end if the kernel never changed: Σ_k (1 − 2ηλ_k)^{2t} (u_kᵀ r)².
 
-    Its slowest part falls by (1 − 2ηλ_min)² a step: linear convergence.
+    Its slowest part falls by (1 − 2ηλ_min)² per step: linear convergence.
 
     Args:
         kernel: K at the start, with eigenvalues λ_k and vectors u_k.
-        residuals: r = f − y* at the start, flat.
+        residuals: r = f − y* at the start, flattened.
         lr: η.
-        num_steps: Steps.
+        num_steps: Number of steps.
     """
     values, vectors = torch.linalg.eigh(kernel)
     parts = (vectors.T @ residuals.flatten()).square()
@@ -245,7 +245,7 @@ def semi_smooth_excess(network: Network, change: Tensor, inputs: Tensor, targets
 def semi_smooth_bound(
     value: float, size: float, num_examples: int, width: int, depth: int, num_outputs: int, power: float = 1.0
 ) -> float:
-    """What the theorem puts above that excess, all unknown constants taken as 1.
+    """The theorem's upper bound on `semi_smooth_excess`, with all unknown constants set to 1.
 
         L²·√(n·m·log m)/√d · ‖W'‖·√𝓛 + (n·L²·m/d)·‖W'‖²
 
@@ -253,10 +253,10 @@ def semi_smooth_bound(
         value: 𝓛 at W.
         size: ‖W'‖, of the matrix with the largest spectral norm.
         num_examples: n.
-        width: m, from 2 on.
+        width: m, at least 2.
         depth: L.
         num_outputs: d.
-        power: Of m; 1 is the theorem's.
+        power: Power of m; the theorem has 1.
     """
     if width < 2:
         raise UsageError(f"semi_smooth_bound: width must be at least 2, got {width}")
@@ -269,10 +269,10 @@ def semi_smooth_bound(
 
 
 def log_required_width(num_examples: int, depth: int, separated: float) -> float:
-    """The logarithm of the width that the theorem asks for: log(n²⁴·L¹²/δ⁸).
+    """The logarithm of the width that the theorem requires: log(n²⁴·L¹²/δ⁸).
 
-    As a logarithm since it has more digits than a float64 has room for at n = 10¹³, and to be compared. The
-    constant in front, and a power of log m, are left out: the true demand is larger.
+    It is a logarithm because the width is too large for a float64 at n = 10¹³, and for comparison. The
+    constant in front and a power of log m are left out: the true requirement is larger.
 
     Args:
         num_examples: n.
@@ -284,14 +284,14 @@ def log_required_width(num_examples: int, depth: int, separated: float) -> float
 
 
 def smallest_width(is_enough: Callable[[int], bool], least: int = 1, most: int = 4096) -> int:
-    """The smallest width that is enough, where every larger one is too.
+    """The smallest width that is enough, if every larger one is enough too.
 
     Doubles from `least` until one is enough, then bisects.
 
     Args:
-        is_enough: Asked of a width, such as whether training gets to zero loss.
-        least: The first width that is asked.
-        most: Where to give up.
+        is_enough: Whether a width is enough, for example whether training reaches zero loss.
+        least: The first width to try.
+        most: The largest width to try.
     """
     low, high = least - 1, least
     while not is_enough(high):

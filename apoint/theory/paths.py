@@ -6,8 +6,8 @@
     curve = paths.fit(paths.bezier(first, second), landscape, generator, num_steps=500)
     landscape.profile(curve).barrier
 
-A path is a polygonal chain or a Bezier curve through control points, of which the first and the last stay
-where they are. Everything below `Landscape` works on plain vectors and any function of them.
+A path is a polygonal chain or a Bezier curve with control points; the first and the last stay fixed.
+Everything except `Landscape` works on plain vectors and any function of them.
 
 References: Garipov, Izmailov, Podoprikhin, Vetrov and Wilson (2018), Loss surfaces, mode connectivity, and
 fast ensembling of DNNs; Draxler, Veschgini, Salmhofer and Hamprecht (2018), Essentially no barriers in neural
@@ -32,11 +32,11 @@ from apoint.errors import UsageError
 
 Shape = Literal["chain", "bezier"]
 Height = Callable[[Tensor], Tensor]
-"""The loss at a vector of weights, as a scalar that can be differentiated."""
+"""The loss at a vector of weights, as a differentiable scalar."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The mean loss of outputs against targets."""
 
-_GRID = 1001  # places at which a curve is measured; its length is then right to about 1e-6
+_GRID = 1001  # sample points along a curve; its length is then accurate to about 1e-6
 
 
 # -- paths -----------------------------------------------------------------------------------------------
@@ -46,12 +46,12 @@ _GRID = 1001  # places at which a curve is measured; its length is then right to
 class Path:
     """A curve γ: [0, 1] → weights, γ(t) = Σ_k c_k(t)·p_k.
 
-    c_k are hat functions for a chain, which goes straight from point to point in equal times, and the
-    polynomials of Bernstein for a Bezier curve, C(K, k)·tᵏ·(1 − t)^(K − k).
+    For a chain, which goes straight from point to point in equal times, the c_k are hat functions; for a
+    Bezier curve they are the Bernstein polynomials C(K, k)·tᵏ·(1 − t)^(K − k).
 
     Attributes:
         points: The control points p_0 … p_K, [K + 1, number of weights].
-        shape: How they are joined.
+        shape: How the points are joined.
     """
 
     points: Tensor
@@ -85,7 +85,7 @@ class Path:
 
     @property
     def length(self) -> float:
-        """How long it is: of a chain exactly, of a curve on a fine grid."""
+        """The length of the path: exact for a chain, on a fine grid for a curve."""
         if self.shape == "chain":
             corners = self.points
         else:
@@ -94,11 +94,11 @@ class Path:
 
     @property
     def detour(self) -> float:
-        """Its length by that of the straight line."""
+        """The length of the path divided by that of the straight line."""
         return self.length / float((self.points[-1] - self.points[0]).norm())
 
     def places(self, count: int) -> list[float]:
-        """Evenly spread places and, of a chain, its corners: on a segment the loss may well peak there."""
+        """Evenly spaced places and, for a chain, its corners, where the loss may well peak."""
         places = [np.linspace(0, 1, count)]
         if self.shape == "chain":
             places.append(np.linspace(0, 1, len(self.points)))
@@ -116,7 +116,7 @@ def bezier(first: Tensor, second: Tensor, num_bends: int = 1) -> Path:
     Args:
         first: γ(0).
         second: γ(1).
-        num_bends: Inner control points; one gives (1 − t)²·first + 2t(1 − t)·p + t²·second.
+        num_bends: Number of inner control points; one gives (1 − t)²·first + 2t(1 − t)·p + t²·second.
     """
     return Path(_spread(first, second, num_bends), "bezier")
 
@@ -127,7 +127,7 @@ def chain(first: Tensor, second: Tensor, num_bends: int = 1) -> Path:
     Args:
         first: γ(0).
         second: γ(1).
-        num_bends: Corners between the ends.
+        num_bends: Number of corners between the ends.
     """
     return Path(_spread(first, second, num_bends))
 
@@ -166,16 +166,16 @@ def fit(
 ) -> Path:
     """Bend a path so that the mean loss over it is low: min over inner points of E_t L(γ(t)), t uniform.
 
-    Each step draws places, one from each of `num_places` equal parts of [0, 1], and takes a step of Adam,
-    whose learning rate falls to 0 along a half cosine. The ends stay as they are.
+    Each step draws one place from each of `num_places` equal parts of [0, 1] and takes an Adam step. The
+    learning rate decays to 0 along a half cosine. The ends stay fixed.
 
     Args:
-        path: Where to begin; it keeps its shape.
+        path: The starting path; its shape is kept.
         height: L, the loss at a vector of weights.
         generator: Draws the places.
-        num_steps: Steps of Adam.
-        lr: Its learning rate at first.
-        num_places: Places for each step.
+        num_steps: Number of Adam steps.
+        lr: Initial learning rate.
+        num_places: Number of places drawn per step.
     """
     _positive("num_steps", num_steps)
     _positive("num_places", num_places)
@@ -205,24 +205,25 @@ def elastic_band(
     momentum: float = 0.9,
     spring: float | None = None,
 ) -> Path:
-    """A nudged elastic band: pivots slide down the loss across the band, and along it only keep distance.
+    """A nudged elastic band: pivots descend the loss across it, and only keep their distance along it.
 
     With τ the unit tangent at a pivot p_i, towards its higher neighbour, each step moves it by the force
 
         F = −(∇L − ⟨∇L, τ⟩τ) + k·(‖p_{i+1} − p_i‖ − ‖p_i − p_{i−1}‖)·τ.
 
-    The gradient along the band is left out, as it would only pull pivots into the ends; the springs' pull
-    across it is left out too, as it would cut corners. The band passes over the lowest saddle nearby.
+    The gradient along the band is left out because it would only pull pivots into the ends. The springs'
+    pull across the band is left out because it would cut corners. The band passes over the lowest saddle
+    nearby.
 
     Args:
         first: γ(0).
         second: γ(1).
         height: L, the loss at a vector of weights.
-        num_pivots: Pivots between the ends.
-        num_steps: Steps of the band.
-        lr: What the force is multiplied with; falls to 0 along a half cosine.
-        momentum: Share of the last movement that is kept.
-        spring: k, above 0; None for stiff springs: after each step pivots are set at equal distances.
+        num_pivots: Number of pivots between the ends.
+        num_steps: Number of steps.
+        lr: Factor on the force; decays to 0 along a half cosine.
+        momentum: Fraction of the previous movement that is kept.
+        spring: k, above 0; None for stiff springs: each step ends with pivots at equal distances.
     """
     _positive("num_steps", num_steps)
     _positive("lr", lr)
@@ -259,7 +260,7 @@ def _forces(points: Tensor, height: Height, spring: float | None) -> Tensor:
 
 
 def _even(points: Tensor) -> Tensor:
-    """Points at equal distances along the chain through these ones, the ends kept."""
+    """Points at equal distances along the chain through these points; the ends are kept."""
     gaps = points.diff(dim=0).norm(dim=1)
     reached = torch.cat([gaps.new_zeros(1), gaps.cumsum(0)])
     wanted = torch.linspace(0, 1, len(points), dtype=points.dtype)[1:-1] * reached[-1]
@@ -291,12 +292,12 @@ class Profile:
 
     @property
     def end(self) -> float:
-        """The loss at the worse of both ends."""
+        """The loss at the worse of the two ends."""
         return max(self.losses[0], self.losses[-1])
 
     @property
     def highest(self) -> float:
-        """The largest loss on the way, the ends included."""
+        """The largest loss along the path, ends included."""
         return max(self.losses)
 
     @property
@@ -306,12 +307,12 @@ class Profile:
 
 
 def profile(path: Path, height: Height, count: int = 61) -> Profile:
-    """The loss at evenly spread places of a path and at the corners of a chain.
+    """The loss at evenly spaced places of a path and at the corners of a chain.
 
     Args:
-        path: Where to look.
+        path: The path to evaluate.
         height: L, the loss at a vector of weights.
-        count: Evenly spread places, at least 2.
+        count: Number of evenly spaced places, at least 2.
     """
     if count < 2:
         raise UsageError(f"a profile needs at least the two ends, so count is 2 or more; got {count}")
@@ -323,18 +324,18 @@ def profile(path: Path, height: Height, count: int = 61) -> Profile:
 class Landscape:
     """The loss of a module on fixed data, as a function of all its weights in one vector.
 
-    Called with a vector it gives the loss with a graph, for fitting: batch norm normalises by the statistics
-    of the data, and all else (dropout) is in eval mode, so that the loss is a function of the weights alone.
-    `profile` and `network` take the way of Garipov et al.: statistics that were gathered at other weights
-    mean nothing on a path, so they are gathered anew at each place, and the module is then in eval mode.
+    Calling it with a vector returns the loss with a graph, for fitting. Batch norm normalises by the
+    statistics of the data, and everything else (dropout) is in eval mode, so that the loss is a function of
+    the weights alone. `profile` and `network` follow Garipov et al.: statistics gathered at other weights
+    mean nothing on a path, so they are recomputed at each place, and the module is then in eval mode.
 
     Args:
-        model: Any module; it is copied, and never changed.
+        model: Any module; it is copied and never changed.
         inputs: A batch of inputs.
         targets: Their targets.
-        loss: Of outputs and targets, averaged over examples.
-        l2: κ of the penalty κ·‖θ‖² that is added to the loss.
-        refresh: Whether statistics of batch norm are gathered anew; else those of the module are used.
+        loss: Function of outputs and targets, averaged over examples.
+        l2: κ of the penalty κ·‖θ‖² added to the loss.
+        refresh: Whether to recompute batch norm statistics; otherwise those of the module are used.
     """
 
     def __init__(
@@ -355,13 +356,13 @@ class Landscape:
             )
 
     def vector(self, model: nn.Module) -> Tensor:
-        """All weights of a module of the same shape in one vector."""
+        """All weights of a module of the same shape, as one vector."""
         weights = dict(model.named_parameters())
         _same_shape(self.shapes, {name: p.shape for name, p in weights.items()})
         return torch.cat([weights[name].detach().reshape(-1) for name in self.shapes])
 
     def weights(self, vector: Tensor) -> dict[str, Tensor]:
-        """The vector cut into parameters by name; gradients flow through."""
+        """Split the vector into parameters by name; gradients flow through."""
         parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
         pairs = zip(self.shapes.items(), parts, strict=True)
         return {name: part.view(shape) for (name, shape), part in pairs}
@@ -380,11 +381,11 @@ class Landscape:
         return self.loss(outputs, targets) + self.l2 * vector.square().sum()
 
     def batches(self, batch_size: int, generator: torch.Generator) -> Height:
-        """The loss on a batch that is drawn anew at each call, for fitting on large data.
+        """The loss on a fresh batch at each call, for fitting on large data.
 
         Args:
-            batch_size: Examples in a batch; at most as many as there are.
-            generator: Draws them.
+            batch_size: Examples per batch, at most the number of examples.
+            generator: Draws the batches.
         """
         _positive("batch_size", batch_size)
 
@@ -395,7 +396,7 @@ class Landscape:
         return height
 
     def network(self, vector: Tensor) -> nn.Module:
-        """A module of its own with these weights, in eval mode, its batch norm refreshed on the data."""
+        """A separate module with these weights, in eval mode, with batch norm refreshed on the data."""
         model = copy.deepcopy(self.model)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
@@ -404,7 +405,7 @@ class Landscape:
             usual = [norm.momentum for norm in norms]
             for norm in norms:
                 norm.reset_running_stats()
-                norm.momentum = None  # of one pass over all data: their plain average
+                norm.momentum = None  # plain average, over one pass through all data
                 norm.train()
             if norms:
                 model(self.inputs)
@@ -416,8 +417,8 @@ class Landscape:
         """The loss along a path in eval mode, with batch norm refreshed at each place.
 
         Args:
-            path: Where to look.
-            count: Evenly spread places, at least 2.
+            path: The path to evaluate.
+            count: Number of evenly spaced places, at least 2.
         """
 
         def height(vector: Tensor) -> Tensor:

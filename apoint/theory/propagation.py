@@ -6,7 +6,7 @@ A layer z^l = W^l f(z^(l-1)) + b^l with independent centred weights gives, for a
     V[δ^l] = n_out · V[w] · E[f'(√V[z^l] Z)²] · V[δ^(l+1)].
 
 Only for a linear f is E[f(√V Z)²] = V, and only for a multiple of a ReLU or leaky ReLU is it proportional to
-V; for every other activation the map V ↦ V' is curved, and its fixed points are where signals end.
+V; for every other activation the map V ↦ V' is curved, and signals end up at its fixed points.
 
 Reference: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward networks; Poole
 et al. (2016), Exponential expressivity in deep neural networks through transient chaos.
@@ -31,7 +31,7 @@ def second_moment_of(function: Function, variance: float) -> float:
 
     Args:
         function: f, applied to each element.
-        variance: V, from 0 on.
+        variance: V, at least 0.
     """
     _check_variance("a variance", variance)
     if variance == 0:
@@ -44,7 +44,7 @@ def slope_moment(function: Function, variance: float) -> float:
 
     Args:
         function: f, applied to each element.
-        variance: V, from 0 on.
+        variance: V, at least 0.
     """
     _check_variance("a variance", variance)
     if variance == 0:
@@ -59,8 +59,8 @@ def variance_map(
 
     Args:
         function: f, applied to each element.
-        weight_scale: s = n_in · V[w], from 0 on; 1 is Glorot's and LeCun's for square layers, 2 is He's.
-        bias_variance: V[b], from 0 on.
+        weight_scale: s = n_in · V[w], at least 0; 1 is Glorot's and LeCun's for square layers, 2 is He's.
+        bias_variance: V[b], at least 0.
     """
     _check_variance("the weight scale", weight_scale)
     _check_variance("the bias variance", bias_variance)
@@ -78,8 +78,8 @@ def forward_variances(
 
     Args:
         function: f, applied to each element.
-        depth: L, from 1 on.
-        start: V[z^1], from 0 on.
+        depth: L, at least 1.
+        start: V[z^1], at least 0.
         weight_scale: n_in · V[w] of all layers after the first.
         bias_variance: V[b] of all layers after the first.
     """
@@ -98,14 +98,14 @@ def backward_variances(
 ) -> list[float]:
     """V[δ^1] … V[δ^L], given the variances V[z^1] … V[z^L] of the forward pass.
 
-    V[δ^l] = s·E[f'(√V[z^l] Z)²]·V[δ^(l+1)] for l < L, which takes the forward and the backward weights as
-    independent; exact as the width goes to infinity.
+    V[δ^l] = s·E[f'(√V[z^l] Z)²]·V[δ^(l+1)] for l < L, which treats the forward and the backward weights
+    as independent; exact as the width goes to infinity.
 
     Args:
         function: f, applied to each element.
-        variances: V[z^l] for l = 1 … L, as `forward_variances` gives them.
-        last: V[δ^L], from 0 on.
-        weight_scale: s = n_out · V[w], from 0 on.
+        variances: V[z^l] for l = 1 … L, as `forward_variances` returns them.
+        last: V[δ^L], at least 0.
+        weight_scale: s = n_out · V[w], at least 0.
     """
     if not variances:
         raise UsageError("backward_variances: needs the variances of at least one layer, got none")
@@ -124,17 +124,17 @@ def fixed_point(
     start: float = 1.0,
     tolerance: float = 1e-10,
 ) -> float:
-    """The variance at which the layers of a deep network end: the limit of the map, from a start.
+    """The variance to which the layers of a deep network converge: the limit of the map from a start.
 
-    Infinite if the variance leaves 1e100. Where the map touches the diagonal (tanh with s = 1, whose V falls
-    as 1/(2l)) the limit is approached too slowly to be reached, which is an error and not a number.
+    Infinite if the variance exceeds 1e100. Where the map touches the diagonal (tanh with s = 1, whose V falls
+    as 1/(2l)) the limit is approached too slowly to be reached, and an error is raised.
 
     Args:
         function: f, applied to each element.
         weight_scale: s = n_in · V[w].
         bias_variance: V[b].
-        start: The variance to begin with.
-        tolerance: The relative change of one step at which to stop.
+        start: The initial variance.
+        tolerance: The relative change per step at which to stop.
     """
     step = variance_map(function, weight_scale, bias_variance)
     _check_variance("a variance", start)

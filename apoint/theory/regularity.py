@@ -25,11 +25,11 @@ class Regular:
     """A function of one variable and its constants over the whole line.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         function: Applied to each element of a tensor.
         lipschitz: L; infinite if its slope is not bounded.
         smoothness: β; infinite if its slope jumps or its curvature is not bounded.
-        convexity: μ; 0 if it is convex and no more.
+        convexity: μ; 0 if it is convex but not strongly.
         minimum: f*, its lowest value; minus infinity if there is none.
     """
 
@@ -91,7 +91,7 @@ def logistic_regression(inputs: np.ndarray, penalty: float = 0.0) -> tuple[float
 
     Args:
         inputs: X, [examples n, features].
-        penalty: λ, from 0 on.
+        penalty: λ, at least 0.
     """
     if not penalty >= 0:
         raise UsageError(f"logistic_regression: a penalty must be at least 0, got {penalty:g}")
@@ -108,7 +108,7 @@ def softmax_regression(inputs: np.ndarray, classes: int) -> float:
 
     Args:
         inputs: X, [examples n, features].
-        classes: How many, from 2 on; the bound is the same for all.
+        classes: Number of classes, at least 2; the bound is the same for all.
     """
     if classes < 2:
         raise UsageError(f"softmax_regression: there must be at least 2 classes, got {classes}")
@@ -119,7 +119,7 @@ def measured_lipschitz(function: Callable[[Tensor], Tensor], points: np.ndarray)
     """The largest |f(y) − f(x)|/|y − x| over neighbours of a grid: a lower bound on L there.
 
     Args:
-        function: Of one variable, applied to each element.
+        function: A function of one variable, applied to each element.
         points: An increasing grid.
     """
     x = torch.from_numpy(np.asarray(points, dtype=np.float64))
@@ -131,7 +131,7 @@ def measured_smoothness(function: Callable[[Tensor], Tensor], points: np.ndarray
     """The largest |f'(y) − f'(x)|/|y − x| over neighbours of a grid: a lower bound on β there.
 
     Args:
-        function: Of one variable, applied to each element; its slope comes from autograd.
+        function: A function of one variable, applied to each element; its slope comes from autograd.
         points: An increasing grid.
     """
     x = torch.from_numpy(np.asarray(points, dtype=np.float64)).requires_grad_()

@@ -1,8 +1,8 @@
-"""Scores of probability forecasts: which are proper, and what a loss that could still be lowered says.
+"""Scores of probability forecasts: which are proper, and what it means when a loss could still be lowered.
 
-A score S(q, y) charges a forecast q (a row of class probabilities) when the class y happens; lower is
-better. It is proper if nobody gains by forecasting anything but what they believe: E_{y~p} S(q, y) is least
-at q = p, and strictly proper if only there.
+A score S(q, y) charges a forecast q (a row of class probabilities) when the class y occurs; lower is
+better. It is proper if a forecaster gains nothing by forecasting anything but their belief: E_{y~p} S(q, y)
+is smallest at q = p, and strictly proper if it is smallest only there.
 
 Reference: Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation;
 Błasiok, Gopalan, Hu and Nakkiran (2023), When does optimizing a proper loss yield calibration?
@@ -19,7 +19,7 @@ SCORES = ("log", "brier", "spherical", "absolute")
 
 
 def score(name: str, forecast: np.ndarray) -> np.ndarray:
-    """What a forecast is charged for each class that may happen, [..., classes].
+    """What a forecast is charged for each class that may occur, [..., classes].
 
     - `log`: −ln q_y;
     - `brier`: Σ_c (q_c − 1[c = y])²;
@@ -47,7 +47,7 @@ def expected(name: str, forecast: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """E_{y~p} S(q, y) = Σ_y p_y·S(q, y), of each forecast.
 
     Args:
-        name: Of the score S.
+        name: Name of the score S.
         forecast: q, [..., classes].
         truth: p, [classes].
     """
@@ -60,7 +60,7 @@ def best_forecast(name: str, truth: np.ndarray, steps: int = 60) -> np.ndarray:
     """The forecast with the lowest expected score among those whose probabilities are multiples of 1/steps.
 
     Args:
-        name: Of the score.
+        name: Name of the score.
         truth: p, of two or three classes.
         steps: How fine the grid is.
     """
@@ -72,10 +72,10 @@ def best_forecast(name: str, truth: np.ndarray, steps: int = 60) -> np.ndarray:
 
 
 def propriety_gap(name: str, truth: np.ndarray, steps: int = 60) -> float:
-    """How much the expected score gains at most by not forecasting the truth; 0 for proper scores.
+    """The largest gain in expected score from not forecasting the truth; 0 for proper scores.
 
     Args:
-        name: Of the score.
+        name: Name of the score.
         truth: p, of two or three classes.
         steps: How fine the grid of other forecasts is.
     """
@@ -102,7 +102,7 @@ def smooth_calibration_error(
     """smCE: the largest E[(y − v)·η(v)] over 1-Lipschitz η from [0, 1] to [−1, 1], by a linear program.
 
     Between neighbouring predictions η may change by as much as they differ; so a chain of inequalities over
-    the sorted distinct predictions says all that Lipschitz says. 0 for calibrated predictions.
+    the sorted distinct predictions expresses the whole Lipschitz condition. 0 for calibrated predictions.
 
     Args:
         predictions: v, in [0, 1].
@@ -132,8 +132,8 @@ def post_processing(
     """The best κ with κ(v) − v 1-Lipschitz for the squared loss, and how much it gains.
 
     pGap = E(y − v)² − min_κ E(y − κ(v))². κ starts anywhere and rises between neighbours v < v' by 0 to
-    2(v' − v), which makes least squares with box constraints; the values come out within [0, 1] by
-    themselves, since clipping to it keeps the constraints and lowers the loss.
+    2(v' − v), which is least squares with box constraints; the values end up within [0, 1]
+    automatically, since clipping to it keeps the constraints and lowers the loss.
 
     Args:
         predictions: v, in [0, 1].

@@ -39,7 +39,7 @@ def step_bound(
 
 
 def plateau(rate: float, smoothness: float, noise: float, batch: int = 1) -> float:
-    """ηβσ²/n_B: what the mean squared gradient stays under in the long run with a fixed rate η ≤ 1/β.
+    """ηβσ²/n_B: long-run upper bound on the mean squared gradient with a fixed rate η ≤ 1/β.
 
     A quadratic of curvature β attains it at η = 1/β; see `quadratic_plateau`.
 
@@ -91,15 +91,15 @@ def best_rate(smoothness: float, noise: float, gap: float, steps: int, batch: in
 
 
 def steps_needed(smoothness: float, noise: float, gap: float, level: float, batch: int = 1) -> int:
-    """The T after which the bound of a fixed rate, the best for that T, is at most a level.
+    """The T after which the bound for a fixed rate, the best for that T, is at most a given level.
 
-    The smallest T with `fixed_rate_bound`(`best_rate`) ≤ level, found by doubling and halving.
+    The smallest T with `fixed_rate_bound`(`best_rate`) ≤ level, found by doubling and bisection.
 
     Args:
         smoothness: β.
         noise: σ².
         gap: Δ.
-        level: The mean squared gradient wanted.
+        level: Target mean squared gradient.
         batch: n_B.
     """
     _check("steps_needed", smoothness=smoothness, gap=gap, level=level, batch=batch)
@@ -142,7 +142,7 @@ def falling_rate_bound(
 
 
 def quadratic_plateau(rate: float, curvatures: Sequence[float], noise: float, batch: int = 1) -> float:
-    """The long-run mean squared gradient on a quadratic with additive noise, exactly.
+    """The exact long-run mean squared gradient on a quadratic with additive noise.
 
     Σ_k ηλ_k·s²/(2 − ηλ_k) with s² = σ²/(d·n_B) in each of the d directions, since
     E x² ← (1 − ηλ)²·E x² + η²s². For one direction of curvature β it is half of `plateau` for small rates
@@ -190,10 +190,10 @@ class FiniteSum:
     """A mean of n losses φ(z_i; i) of linear predictions z_i = ⟨x_i, θ⟩, with its constants.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         inputs: x, [n, dimension].
         loss: φ for a table of predictions [chains, n], with the same shape.
-        slope: φ' in z, the same.
+        slope: φ' with respect to z, the same.
         smoothness: A bound on β: max φ'' times the largest eigenvalue of XᵀX/n.
         minimum: A lower bound on 𝓛.
     """
@@ -222,12 +222,12 @@ class FiniteSum:
 
 @dataclass(frozen=True)
 class Course:
-    """What chains of stochastic gradient descent went through.
+    """The history of chains of stochastic gradient descent.
 
     Attributes:
         squared: ‖∇𝓛(θ_t)‖² at t = 0 … T − 1, [T, chains].
         noise: The largest variance of one draw's gradient that any chain saw.
-        gap: 𝓛(θ₀) less the lower bound on 𝓛.
+        gap: 𝓛(θ₀) minus the lower bound on 𝓛.
     """
 
     squared: np.ndarray
@@ -243,13 +243,13 @@ def run_chains(
     random: np.random.Generator,
     batch: int = 1,
 ) -> Course:
-    """Independent chains of stochastic gradient descent from one start, with replacement.
+    """Run independent chains of stochastic gradient descent from one start, with replacement.
 
     Args:
-        problem: What is minimised.
+        problem: The problem to minimise.
         start: θ₀.
         rates: η of each step.
-        chains: How many.
+        chains: Number of chains.
         random: Draws the examples.
         batch: n_B.
     """

@@ -1,4 +1,4 @@
-"""How deep a network with stochastic depth is while it trains.
+"""The depth of a network with stochastic depth during training.
 
 Of L residual blocks, block l = 1 … L is present with probability p_l = 1 - (l/L)(1 - p_L), independently of
 the others; p_0 = 1 is the input, which is always there. The depth of a pass is the number of blocks present.
@@ -21,7 +21,7 @@ def survival_probabilities(blocks: int, last: float = 0.5) -> Array:
     """p_1 … p_L, falling linearly from nearly 1 to p_L: p_l = 1 - (l/L)(1 - p_L).
 
     Args:
-        blocks: L, from 1 on.
+        blocks: L, at least 1.
         last: p_L, from 0 to 1.
     """
     _check(blocks, last)
@@ -32,7 +32,7 @@ def expected_depth(blocks: int, last: float = 0.5) -> float:
     """E[depth] = Σ p_l = L - (L + 1)(1 - p_L)/2; (3L - 1)/4 for p_L = 1/2.
 
     Args:
-        blocks: L, from 1 on.
+        blocks: L, at least 1.
         last: p_L, from 0 to 1.
     """
     _check(blocks, last)
@@ -43,7 +43,7 @@ def depth_variance(blocks: int, last: float = 0.5) -> float:
     """V[depth] = Σ p_l(1 - p_l), a sum since blocks are dropped independently.
 
     Args:
-        blocks: L, from 1 on.
+        blocks: L, at least 1.
         last: p_L, from 0 to 1.
     """
     probabilities = survival_probabilities(blocks, last)
@@ -51,10 +51,10 @@ def depth_variance(blocks: int, last: float = 0.5) -> float:
 
 
 def depth_distribution(blocks: int, last: float = 0.5) -> Array:
-    """P(depth = 0) … P(depth = L), the Poisson binomial law, by adding one block after the other.
+    """P(depth = 0) … P(depth = L), the Poisson binomial distribution, by adding one block at a time.
 
     Args:
-        blocks: L, from 1 on.
+        blocks: L, at least 1.
         last: p_L, from 0 to 1.
     """
     law = np.ones(1)
@@ -64,13 +64,13 @@ def depth_distribution(blocks: int, last: float = 0.5) -> Array:
 
 
 def expected_saving(blocks: int, last: float = 0.5) -> float:
-    """The share of the blocks' computations that training is spared: 1 - E[depth]/L.
+    """The share of the blocks' computation that training saves: 1 - E[depth]/L.
 
-    (L + 1)/L · (1 - p_L)/2, which tends to a quarter for p_L = 1/2. It counts blocks of equal cost, dropped
-    for a whole batch, forward and backward alike.
+    (L + 1)/L · (1 - p_L)/2, which tends to a quarter for p_L = 1/2. It assumes blocks of equal cost, dropped
+    for a whole batch in both the forward and the backward pass.
 
     Args:
-        blocks: L, from 1 on.
+        blocks: L, at least 1.
         last: p_L, from 0 to 1.
     """
     return 1 - expected_depth(blocks, last) / blocks

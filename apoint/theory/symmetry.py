@@ -1,9 +1,9 @@
-"""Other parameters of the same function: rescaling, permuting and turning the hidden units of a network.
+"""Other parameters for the same function: rescale, permute and flip the hidden units of a network.
 
-Between two linear layers a hidden unit i has the row W_i, b_i that makes it and the column V_i that reads it.
-A ReLU has σ(αz) = ασ(z) for α > 0, so α(W_i, b_i) with V_i/α is the same network; this gives as many
-directions as there are hidden units in which the parameters can go to infinity while nothing changes. Units
-can be put in another order with any activation, and turned to −(W_i, b_i) and −V_i with an odd one.
+Between two linear layers a hidden unit i has a row W_i, b_i that computes it and a column V_i that reads it.
+A ReLU has σ(αz) = ασ(z) for α > 0, so α(W_i, b_i) with V_i/α is the same network. For each hidden unit this
+gives a direction in which the parameters can go to infinity while nothing changes. Units can be reordered
+with any activation, and flipped to −(W_i, b_i) and −V_i with an odd one.
 
 Reference: Neyshabur, Salakhutdinov and Srebro (2015), Path-SGD: path-normalized optimization in deep neural
 networks; Dinh, Pascanu, Bengio and Bengio (2017), Sharp minima can generalize for deep nets.
@@ -25,7 +25,7 @@ ELEMENTWISE = (*HOMOGENEOUS, *ODD, nn.GELU, nn.SiLU, nn.Sigmoid, nn.ELU, nn.Soft
 
 
 def hidden_sizes(model: nn.Sequential) -> list[int]:
-    """How many units each hidden layer has.
+    """The number of units in each hidden layer.
 
     Args:
         model: `Linear` layers with activations between them.
@@ -47,7 +47,7 @@ def rescale(model: nn.Sequential, factors: Sequence[Tensor]) -> nn.Sequential:
 
 
 def scale_units(model: nn.Sequential, factors: Sequence[Tensor]) -> nn.Sequential:
-    """What `rescale` does, whatever the activations: then in general another function."""
+    """Do what `rescale` does, with any activations; in general the function then changes."""
     checked = _checked(model, factors, "factors")
     for factor in checked:
         if not bool(((factor > 0) & torch.isfinite(factor)).all()):
@@ -56,7 +56,7 @@ def scale_units(model: nn.Sequential, factors: Sequence[Tensor]) -> nn.Sequentia
 
 
 def flip(model: nn.Sequential, signs: Sequence[Tensor]) -> nn.Sequential:
-    """A copy with the sign of some hidden units turned, before and after.
+    """A copy with the signs of some hidden units flipped, in their incoming and outgoing weights.
 
     The function is the same if the activations are odd, σ(−z) = −σ(z): tanh.
 

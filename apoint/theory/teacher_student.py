@@ -1,4 +1,4 @@
-"""A student that learns a teacher with shared patches: its loss, its descent and its false minimum.
+"""A student that learns a teacher with shared patches: its loss, its descent and its spurious minimum.
 
 The network is f(Z) = Σ_j a_j max(w·Z_j, 0) with w = v/|v|, over k patches Z_j that do not overlap, Gaussian
 with unit covariance. The teacher has w* and a*. The loss is ½ E[(f − f*)²], an expectation in closed form; φ
@@ -56,7 +56,7 @@ def population_loss(v: np.ndarray, a: np.ndarray, w_star: np.ndarray, a_star: np
 def population_gradient(
     v: np.ndarray, a: np.ndarray, w_star: np.ndarray, a_star: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients of `population_loss` by v and by a.
+    """The gradients of `population_loss` with respect to v and a.
 
     ∂_v = −aᵀa* (π − φ)/(2π|v|) · (I − vvᵀ/|v|²)w* and
     ∂_a = [(11ᵀ + (π − 1)I)a − |w*|(11ᵀ + (g(φ) − 1)I)a*] / 2π.
@@ -79,7 +79,7 @@ def population_gradient(
 
 
 def spurious_minimum(w_star: np.ndarray, a_star: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The stationary point that is no solution: v = −w*, a = |w*|(11ᵀ + (π − 1)I)⁻¹(11ᵀ − I)a*.
+    """The stationary point that is not a solution: v = −w*, a = |w*|(11ᵀ + (π − 1)I)⁻¹(11ᵀ − I)a*.
 
     It is a local minimum if (1ᵀa*)²/|a*|² is below `spurious_threshold`; above it, a saddle.
 
@@ -96,13 +96,13 @@ def spurious_minimum(w_star: np.ndarray, a_star: np.ndarray) -> tuple[np.ndarray
 
 
 def spurious_threshold(patches: int) -> float:
-    """The value of (1ᵀa*)²/|a*|² below which the false minimum is one: (k + π − 1)/π.
+    """The value of (1ᵀa*)²/|a*|² below which the spurious minimum is a minimum: (k + π − 1)/π.
 
-    There aᵀa* = |w*|(π(1ᵀa*)²/(k + π − 1) − |a*|²)/(π − 1), and the angle is drawn to π while this is
+    There aᵀa* = |w*|(π(1ᵀa*)²/(k + π − 1) − |a*|²)/(π − 1), and the angle is pulled to π while this is
     negative.
 
     Args:
-        patches: k, from 1 on.
+        patches: k, at least 1.
     """
     if isinstance(patches, bool) or int(patches) != patches or patches < 1:
         raise UsageError(f"patches must be a whole number from 1 on, got {patches}")
@@ -113,7 +113,7 @@ def teacher_weights(patches: int, ratio: float) -> np.ndarray:
     """Unit output weights a* with a given (1ᵀa*)²/|a*|², [k].
 
     Args:
-        patches: k, from 2 on.
+        patches: k, at least 2.
         ratio: From 0 to k.
     """
     spurious_threshold(patches)
@@ -130,14 +130,14 @@ def teacher_weights(patches: int, ratio: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Descent:
-    """Where gradient descents ended.
+    """Where runs of gradient descent ended.
 
     Attributes:
         angle: φ between the filter and w*, [...].
         total: s = 1ᵀa, [...].
-        product: q = aᵀa*, [...]; its sign says whether the angle falls or rises.
-        unrest: How far s and q are from where they would come to rest at this angle, in units of q, [...].
-        steps: How many steps the longest took.
+        product: q = aᵀa*, [...]; its sign tells whether the angle falls or rises.
+        unrest: How far s and q are from their resting values at this angle, in units of q, [...].
+        steps: Number of steps of the longest run.
     """
 
     angle: np.ndarray
@@ -148,22 +148,22 @@ class Descent:
 
     @property
     def settled(self) -> np.ndarray:
-        """Whether the output weights have followed the angle, so that the sign of q will not change."""
+        """Whether the output weights have caught up with the angle, so that the sign of q will not change."""
         return np.asarray(self.unrest <= 0.25 * np.abs(self.product))
 
     @property
     def recovered(self) -> np.ndarray:
-        """Whether each found the teacher: an angle below 0.1 that falls."""
+        """Whether each found the teacher: an angle below 0.1 and falling."""
         return np.asarray(self.settled & (self.angle < 0.1) & (self.product > 0))
 
     @property
     def trapped(self) -> np.ndarray:
-        """Whether each is on its way to the false minimum: near φ = π, and drawn further."""
+        """Whether each is on its way to the spurious minimum: near φ = π, and pulled further."""
         return np.asarray(self.settled & (self.angle > math.pi - 0.3) & (self.product < 0))
 
     @property
     def decided(self) -> np.ndarray:
-        """Whether each is one of both."""
+        """Whether each is either recovered or trapped."""
         return np.asarray(self.recovered | self.trapped)
 
 
@@ -178,18 +178,18 @@ def descend(
 ) -> Descent:
     """Gradient descent on the population loss of many students at once, for |w*| = |a*| = 1 and |v₀| = 1.
 
-    Of the k + p parameters only four numbers matter, and descent maps them to themselves exactly: v along
-    w* and across it, s = 1ᵀa and q = aᵀa*. So a step costs the same for any k and p. Each student stops
-    within 100 steps of being `decided`, or after `steps`.
+    Only four numbers matter, not all k + p parameters, and descent is exactly closed in them: v along w* and
+    across it, s = 1ᵀa and q = aᵀa*. So a step costs the same for any k and p. Each student stops within 100
+    steps of being `decided`, or after `steps`.
 
     Args:
-        cosine: Of the angle between v₀ and w*, [...].
+        cosine: Cosine of the angle between v₀ and w*, [...].
         total: 1ᵀa₀, [...].
         product: a₀ᵀa*, [...].
         patches: k of each.
         ratio: (1ᵀa*)² of each; a* has 1ᵀa* ≥ 0.
-        rate: The step, below 4π/(k + π − 1).
-        steps: The most steps.
+        rate: Step size, below 4π/(k + π − 1).
+        steps: Maximum number of steps.
     """
     given = np.broadcast_arrays(
         *[np.asarray(x, float) for x in (cosine, total, product, patches, ratio, rate)]

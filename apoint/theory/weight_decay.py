@@ -1,9 +1,9 @@
-"""What weight decay does to the error on new data of a linear model, exactly.
+"""The exact effect of weight decay on the error of a linear model on new data.
 
 A teacher w* of d weights, each Gaussian with variance σ_w² (`prior`), labels N inputs x with d independent
 coordinates of variance 1: y = w*·x + noise of variance σ² (`noise`). Ridge regression with the strength λ
-(`decay`) minimises ‖y − X·w‖² + λ·‖w‖². The error is E‖w − w*‖², which is that on a new input, without the
-noise of its own label.
+(`decay`) minimises ‖y − X·w‖² + λ·‖w‖². The error is E‖w − w*‖², which is the error on a new input,
+without the noise of its label.
 
 References: Krogh and Hertz (1991), A simple weight decay can improve generalization; Hastie, Montanari,
 Rosset and Tibshirani (2022), Surprises in high-dimensional ridgeless least squares interpolation.
@@ -19,7 +19,7 @@ from apoint.errors import UsageError
 
 
 def optimal_decay(noise: float, prior: float) -> float:
-    """The strength with the smallest expected error, λ = σ²/σ_w², whatever the inputs are.
+    """The strength with the smallest expected error, λ = σ²/σ_w², for any inputs.
 
     Each direction of the inputs contributes σ_w²·λ²/(s+λ)² + σ²·s/(s+λ)² to the error (`ridge_error`), and
     the same λ minimises this for every s.
@@ -35,8 +35,8 @@ def optimal_decay(noise: float, prior: float) -> float:
 def ridge_error(eigenvalues: np.ndarray, decay: float, noise: float, prior: float) -> float:
     """The expected error of ridge regression on given inputs, over teachers and label noise.
 
-    Σ_i (σ_w²·λ² + σ²·s_i)/(s_i + λ)² with s_i the eigenvalues of X'X. For λ = 0 it is the limit, that of the
-    least-squares solution of smallest norm: a direction with s_i = 0 contributes σ_w².
+    Σ_i (σ_w²·λ² + σ²·s_i)/(s_i + λ)² with s_i the eigenvalues of X'X. For λ = 0 it is the limit, the error of
+    the least-squares solution of smallest norm: a direction with s_i = 0 contributes σ_w².
 
     Args:
         eigenvalues: s_i, all d of them, at least 0.
@@ -54,14 +54,14 @@ def ridge_error(eigenvalues: np.ndarray, decay: float, noise: float, prior: floa
 
 
 def least_squares_error(samples: int, dimension: int, noise: float, prior: float) -> float:
-    """The expected error without decay, over Gaussian inputs too: σ²·d/(N − d − 1) for N > d + 1.
+    """The expected error without decay, averaged over Gaussian inputs too: σ²·d/(N − d − 1) for N > d + 1.
 
-    For N < d − 1 the solution of smallest norm errs by σ_w²·(d − N) + σ²·N/(d − N − 1). In between, for
+    For N < d − 1 the solution of smallest norm has the error σ_w²·(d − N) + σ²·N/(d − N − 1). In between, for
     N = d − 1, d, d + 1, the expectation is infinite as soon as there is noise: the peak that decay removes.
 
     Args:
-        samples: N, from 1 on.
-        dimension: d, from 1 on.
+        samples: N, at least 1.
+        dimension: d, at least 1.
         noise: σ², at least 0.
         prior: σ_w², above 0.
     """
@@ -75,14 +75,14 @@ def least_squares_error(samples: int, dimension: int, noise: float, prior: float
 
 
 def typical_ridge_error(samples: int, dimension: int, decay: float, noise: float, prior: float) -> float:
-    """The error of ridge regression for large d at a fixed N/d, the same for all inputs drawn.
+    """The error of ridge regression for large d at a fixed N/d, the same for all draws of the inputs.
 
     With κ = λ/d and the trace G = (1/d)·tr(X'X/d + κ)⁻¹, which solves κ·G² + (κ + N/d − 1)·G − 1 = 0, the
     error is d·(σ_w²·κ²·(−G') + (σ²/d)·(G + κ·G')), and σ²·G for the best λ.
 
     Args:
-        samples: N, from 1 on.
-        dimension: d, from 1 on.
+        samples: N, at least 1.
+        dimension: d, at least 1.
         decay: λ, above 0.
         noise: σ², at least 0.
         prior: σ_w², above 0.

@@ -317,7 +317,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_record_readable(small_disk: P
     code, _, err = run("train", "r.yaml", *arguments, capsys=capsys)
     assert code == 1
     assert "Traceback" not in err
-    assert "Training goes on" in err, (
+    assert "Training continues" in err, (
         "a checkpoint in the middle that could not be saved does not stop training"
     )
     assert any(word in err for word in ("full", "space"))

@@ -134,8 +134,8 @@ def test_what_is_wrong_with_a_recipe(parts: dict[str, Any], capsys: pytest.Captu
 def test_a_recipe_with_a_hostile_name_or_description(capsys: pytest.CaptureFixture[str]) -> None:
     Path("recipes").mkdir()
     put(f"recipes/{HOSTILE}.yaml", description=HOSTILE)
-    shown(capsys, "list", "recipes")
-    shown(capsys, "list", "recipes", "--json")
+    shown(capsys, "list", "recipes", "--folder", "recipes")
+    shown(capsys, "list", "recipes", "--folder", "recipes", "--json")
     shown(capsys, "train", f"recipes/{HOSTILE}.yaml", "--print-recipe")
     shown(capsys, "train", f"recipes/{HOSTILE}.yaml", "--print-recipe", "--json")
     shown(capsys, "train", "recipes/none.yaml", HOSTILE)

@@ -150,8 +150,8 @@ def test_a_damaged_catalogue_is_built_anew_aloud(
             assert [each.folder for each in catalogue.summaries()] == [run.folder]
             assert list(catalogue.series("loss")[run.folder.name].values) == run.metrics.series("loss")[1]
     assert "catalogue.sqlite is damaged" in caplog.text
-    assert "is built anew" in caplog.text
-    assert caplog.text.count("built anew") == 1
+    assert "is rebuilt" in caplog.text
+    assert caplog.text.count("is rebuilt") == 1
     assert not (tmp_path / "runs" / "catalogue.sqlite-journal").exists()
 
 

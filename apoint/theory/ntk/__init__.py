@@ -1,4 +1,4 @@
-"""Tangent kernels: of infinitely wide networks, of any module, and what training by them gives."""
+"""Tangent kernels of infinitely wide networks and of any module, and what training with them gives."""
 
 from apoint.theory.ntk.convolutional import infinite_convolution
 from apoint.theory.ntk.dense import infinite_width

@@ -29,19 +29,19 @@ from apoint.theory import gaussian
 
 Function = Callable[[Tensor], Tensor]
 Activation = str | Mapping[str, Any] | Function
-"""A name of the registry (or `erf`), a mapping with a name and settings, or a function of each element."""
+"""A registry name (or `erf`), a mapping with a name and settings, or an elementwise function."""
 
 MOST_TERMS = 200
-_NEGLIGIBLE = 1e-13  # of E[f²]: terms of the series that together are below it are left out
-_MOST_VARIANCES = 64  # from so many different variances on, coefficients are interpolated between them
-_NO_STEP = 1e-9  # where on either side of 0 the slopes are compared, to find a kink
+_NEGLIGIBLE = 1e-13  # relative to E[f²]: terms of the series that together are below it are left out
+_MOST_VARIANCES = 64  # from this many different variances on, coefficients are interpolated between them
+_NO_STEP = 1e-9  # distance from 0 at which the slopes on both sides are compared, to find a kink
 
 
 class Dual(Protocol):
     """An activation as a map of covariances.
 
-    `describe` gives numbers of each variance once, stacked along a new first axis; `pair` takes covariances
-    and the descriptions of both sides, broadcast to each other, and gives the two expectations.
+    `describe` returns numbers for each variance once, stacked along a new first axis. `pair` takes
+    covariances and the descriptions of both sides, broadcast to each other, and returns the two expectations.
     """
 
     def describe(self, variance: Tensor) -> Tensor: ...
@@ -131,15 +131,15 @@ class GaussianUnit:
 class Series:
     """Any activation, by its Hermite coefficients from quadrature.
 
-    A kink at 0 is taken out as a multiple of ReLU, whose part has a closed form. With 200 terms the errors of
-    E[f(u)f(v)] and E[f'(u)f'(v)] are below 1e-11 for tanh, sigmoid, swish and their like at variances up to 2
+    A kink at 0 is split off as a multiple of ReLU, whose part has a closed form. With 200 terms the errors of
+    E[f(u)f(v)] and E[f'(u)f'(v)] are below 1e-11 for tanh, sigmoid, swish and similar at variances up to 2
     (1e-5 at 10). Where f' itself bends (ELU, SELU, softsign) they are 1e-6 and 5e-4 near correlation ±1, and
     with kinks away from 0 (hardtanh, ReLU6) 1e-4 and 2e-2 there; away from ±1 they vanish with the power of
     the correlation. `accuracy` measures them. Variances are above 0.
 
     Args:
         function: f, applied to each element.
-        terms: The most terms of the series.
+        terms: Maximum number of terms of the series.
     """
 
     def __init__(self, function: Function, terms: int = MOST_TERMS) -> None:
@@ -185,8 +185,8 @@ class Series:
         """How far E[f(u)f(v)] and E[f'(u)f'(v)] are off at correlation 1 and this variance.
 
         There the true values are known, E[f²] and E[f'²], and the terms left out all add up. At correlation r
-        and equal variances the error is at most |r|^(number of terms) of it; where a kink at 0 is taken out,
-        terms may cancel, and it is a size rather than a bound.
+        and equal variances the error is at most |r|^(number of terms) of it; where a kink at 0 is split off,
+        terms may cancel, and it is an estimate rather than a bound.
         """
         p = torch.tensor([variance], dtype=torch.float64)
         described = self.describe(p)
@@ -216,7 +216,7 @@ class Series:
         return slope
 
     def _kept(self, one: Tensor, other: Tensor) -> int:
-        """How many terms matter: those after it are below what is negligible together."""
+        """How many terms matter: those after them are negligible together."""
         sizes = one.flatten(1).abs().amax(1) * other.flatten(1).abs().amax(1)
         beyond = sizes.double().flip(0).cumsum(0).flip(0)
         return max(1, int((beyond > _NEGLIGIBLE * beyond[0].clamp(min=1e-300)).sum()))
@@ -239,7 +239,7 @@ def _hermite(z: Tensor, terms: int) -> Tensor:
 
 
 def _interpolated(function: Callable[[float], Tensor], variances: Tensor) -> Tensor:
-    """A function of the variance at many of them, from Chebyshev's nodes in its logarithm."""
+    """A function of the variance at many of them, from Chebyshev nodes in its logarithm."""
     low, high = float(variances.min().log()), float(variances.max().log())
     angles = (torch.arange(_MOST_VARIANCES, dtype=torch.float64) + 0.5) * math.pi / _MOST_VARIANCES
     nodes = (low + high) / 2 + (high - low) / 2 * angles.cos()
@@ -278,10 +278,10 @@ def dual(activation: Activation) -> Dual:
 
 
 def function(activation: Activation) -> Function:
-    """An activation as a function of each element.
+    """An activation as an elementwise function.
 
     Args:
-        activation: A name of the registry or `erf`, a mapping with a name and settings, or a function.
+        activation: A registry name or `erf`, a mapping with a name and settings, or a function.
     """
     if activation == "erf":
         return torch.erf

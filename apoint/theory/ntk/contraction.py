@@ -1,4 +1,4 @@
-"""From gradients in whatever form to the entries of a tangent kernel, the cheapest way that shapes allow."""
+"""From gradients in any form to the entries of a tangent kernel, in the cheapest way that shapes allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apoint.theory.ntk.recording import Factors, Record
 
 Form = Literal["full", "trace", "diagonal"]
 _CHUNK_BYTES = 32 * 2**20
-_WORTH_HALVING = 128  # rows from which on the half of a symmetric product is faster than all of it
+_WORTH_HALVING = 128  # from this many rows on, half of a symmetric product is faster than all of it
 
 
 def kernel_of(one: Record, other: Record, form: Form) -> Tensor:
@@ -119,12 +119,12 @@ def _by_positions(x: Tensor, y: Tensor, d: Tensor, e: Tensor, form: Form) -> Ite
 
 
 def _by_place(d: Tensor) -> Tensor:
-    """[N, O, J, P] as if every position were an example of its own, [N·P, O, J]."""
+    """[N, O, J, P] as if every position were a separate example, [N·P, O, J]."""
     return d.permute(0, 3, 1, 2).flatten(0, 1)
 
 
 def _spread(likeness: Tensor, form: Form) -> Tensor:
-    """A matrix over examples, so that it multiplies a kernel of the form."""
+    """A matrix over examples, reshaped to multiply a kernel of the given form."""
     return likeness[:, None, :, None] if form == "full" else likeness
 
 

@@ -65,7 +65,7 @@ class InfiniteConvolution:
         yield from zip(*(part.split(max(1, most // bytes_each)) for part in (first, second)), strict=True)
 
     def _describe(self, x: Tensor) -> list[Tensor]:
-        """What each layer's activation needs of the variance at each place, [numbers, n, height, width]."""
+        """What each layer's activation needs from the variance at each place, [numbers, n, height, width]."""
         variance, found = self._convolved(x.double().square().mean(1)), []
         for layer in range(self.depth):
             found.append(self.dual.describe(variance).to(x.dtype))
@@ -97,7 +97,7 @@ class InfiniteConvolution:
         return nngp + self.weight_variance * means[1], nngp
 
     def _convolved(self, covariance: Tensor, bias: bool = True) -> Tensor:
-        """The mean over a kernel's places, 0 outside of the image, times the weights' variance; biases."""
+        """The mean over a kernel's places, 0 outside the image, times the weights' variance; plus biases."""
         reach = self.kernel // 2
         for axis in (1, 2):
             covariance = _box(covariance, reach, axis, paired=covariance.dim() == 5)
@@ -130,15 +130,15 @@ def infinite_convolution(
     """The kernels of a convolutional network with infinitely many channels (CNTK), as a function of images.
 
     `depth` times a convolution with k x k weights of variance v/(k²·channels), biases of variance b, and an
-    activation, then a dense layer of variance v/inputs. Images keep their size; outside of them is 0. With A
-    the mean over the k² shifts of both places, outside of the image 0, and Σ⁰ = v·A[x·x'/channels] + b the
+    activation, then a dense layer of variance v/inputs. Images keep their size and are padded with 0. With A
+    the mean over the k² shifts of both places, 0 outside the image, and Σ⁰ = v·A[x·x'/channels] + b the
     covariance at a place of one image and a place of the other,
 
         Σˡ = v·A[E[f(u)f(u')]] + b,   Θˡ = Σˡ + v·A[E[f'(u)f'(u')]·Θˡ⁻¹],   (u, u') normal with Σˡ⁻¹,
 
     and the readout takes the mean of v·E[ff'] (plus b) and of v·E[f'f']·Θ over places, the same of both
     images (`flatten`), or over all pairs of places (`pool`: the network averages over places before its dense
-    layer). The second costs as many times more as there are places.
+    layer). The second costs more by a factor of the number of places.
 
     Args:
         depth: The number of convolutions.
@@ -146,8 +146,8 @@ def infinite_convolution(
         kernel: k, odd.
         readout: `flatten` or `pool`.
         weight_variance: v, above 0.
-        bias_variance: b, from 0 on.
-        budget_bytes: The most memory for covariances of places, which are made for some pairs at a time.
+        bias_variance: b, at least 0.
+        budget_bytes: Memory limit for covariances of places, which are computed for some pairs at a time.
 
     References: Arora, Du, Hu, Li, Salakhutdinov and Wang (2019), On exact computation with an infinitely wide
     neural net; Novak, Xiao, Lee, Bahri et al. (2019), Bayesian deep convolutional networks with many channels

@@ -1,4 +1,4 @@
-"""Kernels of infinitely wide dense networks, in row blocks and by half where they are symmetric."""
+"""Kernels of infinitely wide dense networks, in row blocks, and only half where they are symmetric."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class InfiniteDense:
         return Kernels(ntk.to(x.dtype), covariance.to(x.dtype))
 
     def _describe(self, x: Tensor) -> list[Tensor]:
-        """What each layer's activation needs to know of the variance of each input, [numbers, n] a layer."""
+        """What each layer's activation needs from the variance of each input, [numbers, n] per layer."""
         variance, found = self._affine(x.double().square().mean(1)), []
         for _ in range(self.depth):
             found.append(self.dual.describe(variance).to(x.dtype))
@@ -102,17 +102,17 @@ def infinite_width(
         Σ⁰ = v·x·x'/d + b,            Θ⁰ = Σ⁰,
         Σˡ = v·E[f(u)f(u')] + b,      Θˡ = Σˡ + v·E[f'(u)f'(u')]·Θˡ⁻¹,   (u, u') normal with covariance Σˡ⁻¹.
 
-    `infinite_width()(x1, x2)` gives `Kernels(ntk, nngp)`, [n1, n2] in the inputs' precision; without x2 half
-    of it is computed and mirrored, and the diagonal is exact. Beside the result it needs blocks of rows only:
-    ten thousand inputs in float32 take 0.8 GB for both kernels and little more.
+    `infinite_width()(x1, x2)` returns `Kernels(ntk, nngp)`, [n1, n2] in the inputs' precision; without x2
+    half of it is computed and mirrored, and the diagonal is exact. Besides the result it only needs blocks of
+    rows: ten thousand inputs in float32 take 0.8 GB for both kernels and little more.
 
     Args:
         depth: The number of hidden layers, l above; 0 for a linear model.
-        activation: f: a name such as `relu`, `leaky-relu`, `erf`, `gelu` (closed forms) or any other of the
+        activation: f: a name such as `relu`, `leaky-relu`, `erf`, `gelu` (closed forms) or any other in the
             registry, a mapping with settings, or any function (series; see `ntk.activations.Series`).
-        weight_variance: v, above 0; 2 keeps variances through ReLU layers.
-        bias_variance: b, from 0 on; with 0 there are no biases.
-        budget_bytes: The most memory for blocks.
+        weight_variance: v, above 0; 2 preserves variances through ReLU layers.
+        bias_variance: b, at least 0; with 0 there are no biases.
+        budget_bytes: Memory limit for blocks.
 
     References: Jacot, Gabriel and Hongler (2018), Neural tangent kernel; Lee, Bahri, Novak, Schoenholz,
     Pennington and Sohl-Dickstein (2018), Deep neural networks as Gaussian processes.

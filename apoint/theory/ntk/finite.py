@@ -1,4 +1,4 @@
-"""The tangent kernel of any module, by the cheapest rule for each of its layers and under a byte budget."""
+"""The tangent kernel of any module, by the cheapest rule for each of its layers, within a byte budget."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from apoint.theory.ntk.contraction import Form, gram_is_cheaper, kernel_of
 from apoint.theory.ntk.kernels import BUDGET_BYTES
 from apoint.theory.ntk.recording import Factors, Record, Recorder, Use, explained, keyed
 
-_TRIED = 2  # examples of the first look at a module
+_TRIED = 2  # examples for the first look at a module
 _GATHERED_BYTES = (
     32 * 2**20
 )  # of gradients of a layer's results, before they are turned into those of its weight
-_TRUSTED = 1e-3  # by how much the rules may differ there from plain gradients, which is rounding in float32
+_TRUSTED = 1e-3  # how much the rules may differ there from plain gradients: float32 rounding
 
 
 def empirical(
@@ -30,7 +30,7 @@ def empirical(
     form: Form = "full",
     budget_bytes: int = BUDGET_BYTES,
 ) -> Tensor:
-    """The tangent kernel of a module at its present parameters: K(x, x') = Σ_p ∂f(x)/∂θ_p ⊗ ∂f(x')/∂θ_p.
+    """The tangent kernel of a module at its current parameters: K(x, x') = Σ_p ∂f(x)/∂θ_p ⊗ ∂f(x')/∂θ_p.
 
     Parameters of dense layers and convolutions (wherever `F.linear`, `F.conv1d` or `F.conv2d` are called, and
     however often) contribute through products of their inputs and of output gradients, or through gradients
@@ -42,12 +42,12 @@ def empirical(
     equal outputs [n1, n2], `diagonal` its entries for equal outputs [n1, n2, O].
 
     Args:
-        model: Gives the outputs of each example from that example alone; in evaluation mode if it has batch
-            norm or dropout.
+        model: Computes the outputs of each example from that example alone; in evaluation mode if it has
+            batch norm or dropout.
         x1: Examples, [n1, …].
-        x2: Other examples; x1 if not given, and then only one half is computed.
+        x2: Other examples; x1 by default, and then only one half is computed.
         form: `full`, `trace` or `diagonal`.
-        budget_bytes: The most memory, beside the result, for what is kept of examples: beyond it they are
+        budget_bytes: Memory limit, apart from the result, for what is kept of examples. Beyond it they are
             taken in blocks, and run through the module again for each block they are compared with.
 
     References: Jacot, Gabriel and Hongler (2018), Neural tangent kernel; Novak, Sohl-Dickstein and Schoenholz
@@ -94,13 +94,13 @@ class _Observer:
 
     Attributes:
         model: The module.
-        parameters: Those that train, by name.
+        parameters: The trainable parameters, by name.
         keys: The linear maps whose parameters need no Jacobian.
         others: The names of the parameters that do.
-        form: Of the kernel.
-        examples: How many there are, for the choice of rules.
-        outputs: How many the module has.
-        bytes_each: What is kept of an example.
+        form: Form of the kernel.
+        examples: Number of examples, for the choice of rules.
+        outputs: Number of outputs of the module.
+        bytes_each: Bytes kept per example.
     """
 
     model: nn.Module
@@ -113,7 +113,7 @@ class _Observer:
     bytes_each: int = 1
 
     def block(self, budget: int, examples: int, one_set: bool) -> int:
-        """How many examples to take at a time: all, or so many that two blocks fit the budget."""
+        """How many examples to take at a time: all, or as many as let two blocks fit the budget."""
         room = budget // max(1, self.bytes_each)
         return max(1, examples if room >= examples * (1 if one_set else 2) else room // 2)
 
@@ -156,12 +156,12 @@ class _Observer:
             return result.reshape(-1)
 
         try:
-            with warnings.catch_warnings():  # that an operation is slow under vmap helps nobody here
+            with warnings.catch_warnings():  # the warning about slow vmap is of no use here
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                 found = vmap(jacrev(outputs), in_dims=(None, 0))(chosen, x)
             parts = [found[name].flatten(2) for name in self.others]
             return torch.cat(parts, 2)
-        except RuntimeError:  # what vmap cannot do: writing in place, choices that depend on values
+        except RuntimeError:  # vmap does not support in-place writes or branches that depend on values
             return torch.stack([self._jacobian_of(one[None]) for one in x])
 
     def _jacobian_of(self, one: Tensor) -> Tensor:
@@ -179,8 +179,8 @@ class _Collected:
     """The gradients of one map's results, gathered output by output.
 
     Args:
-        uses: The map's calls; several uses of a weight are like several positions of one.
-        is_made: Whether the gradients of the weight are made, and those of the results let go.
+        uses: The map's calls; several uses of a weight are like several positions of one use.
+        is_made: Whether the gradients of the weight are computed, and those of the results discarded.
     """
 
     def __init__(self, uses: list[Use], is_made: bool) -> None:
@@ -200,7 +200,7 @@ class _Collected:
             self._make()
 
     def _make(self) -> None:
-        """Turn what was gathered into gradients of the weight, an example at a time, which a cache holds."""
+        """Turn what was gathered into gradients of the weight, one example at a time to fit in a cache."""
         found = []
         for at in range(len(self._kept[0])):
             rows = torch.cat([d[at] for d in self._kept], 1)
@@ -236,7 +236,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 
 def _observer(model: nn.Module, x1: Tensor, x2: Tensor | None, form: Form, budget: int) -> _Observer:
-    """Look at a module with a few examples: which rules apply, and what an example takes."""
+    """Inspect a module with a few examples: which rules apply, and how much memory an example takes."""
     parameters: dict[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
     _check(model, parameters, x1, x2, form, budget)
     tried = x1[:_TRIED]
@@ -263,7 +263,7 @@ def _observer(model: nn.Module, x1: Tensor, x2: Tensor | None, form: Form, budge
 
 
 def _agree(record: Record, outputs: Tensor, parameters: list[Tensor]) -> bool:
-    """Whether the rules give the squared gradient of the first example that autograd gives."""
+    """Whether the rules give the same squared gradient of the first example as autograd."""
     with torch.enable_grad():
         true = torch.autograd.grad(outputs[0], parameters, materialize_grads=True)
     expected = sum(float(torch.linalg.vector_norm(one)) ** 2 for one in true)

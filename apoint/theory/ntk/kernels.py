@@ -1,4 +1,4 @@
-"""What the kernel functions share: the pair of kernels, inputs that are checked, and blocks of a matrix."""
+"""Shared by the kernel functions: the pair of kernels, checks of inputs, and blocks of a matrix."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from apoint.errors import UsageError
 
 BUDGET_BYTES = 512 * 2**20
-"""How much memory may be used beside the result, unless told otherwise."""
+"""Default limit on the memory used in addition to the result."""
 CACHE_BYTES = 2 * 2**20
-"""How large one temporary matrix may be: elementwise work is fastest in what a cache holds."""
+"""Largest size of one temporary matrix: elementwise work is fastest on what fits in a cache."""
 
 
 class Kernels(NamedTuple):
     """The two kernels of a network of infinite width, [n1, n2].
 
     Attributes:
-        ntk: The tangent kernel, that of training by gradient descent.
+        ntk: The tangent kernel, which is the kernel of training by gradient descent.
         nngp: The covariance of the outputs at initialisation, a Gaussian process.
     """
 
@@ -30,7 +30,7 @@ class Kernels(NamedTuple):
 
 
 def check_settings(depth: int, weight_variance: float, bias_variance: float, budget: int) -> None:
-    """The rules for what an infinitely wide network is made of."""
+    """Check the settings of an infinitely wide network."""
     if isinstance(depth, bool) or int(depth) != depth or depth < 0:
         raise UsageError(
             f"infinite width: depth must be a whole number of hidden layers from 0 on, got {depth}"
@@ -46,7 +46,7 @@ def check_settings(depth: int, weight_variance: float, bias_variance: float, bud
 
 
 def checked_inputs(x1: Tensor, x2: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
-    """Both sets of inputs, once they can be compared."""
+    """Return both sets of inputs after checking that they can be compared."""
     for x in (x1, x2):
         if x is None:
             continue
@@ -67,13 +67,13 @@ def checked_inputs(x1: Tensor, x2: Tensor | None, axes: int | None = None) -> tu
 
 
 def row_blocks(rows: int, bytes_per_row: int, budget: int) -> Iterator[slice]:
-    """Rows so many at a time that they fit the budget; at least one."""
+    """Blocks of rows that fit the budget, with at least one row each."""
     step = max(1, min(rows, budget // max(1, bytes_per_row)))
     return (slice(begin, min(begin + step, rows)) for begin in range(0, rows, step))
 
 
 def mirror(matrix: Tensor, rows: slice) -> None:
-    """Copy rows, known from their diagonal on, to the columns under them; in place."""
+    """Copy rows, filled from their diagonal on, to the columns under them, in place."""
     square = matrix[rows, rows]
     upper = square.triu()
     square.copy_(upper + upper.triu(1).mT)

@@ -1,4 +1,4 @@
-"""Networks of finite width in NTK parametrisation: what the infinitely wide ones are the limit of."""
+"""Networks of finite width in NTK parametrisation, whose limit is the infinitely wide ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apoint.theory.ntk.activations import Activation, function
 class _Layer(nn.Module):
     """√(v/inputs)·Wx + √b·β with standard normal W and β, dense or as a convolution.
 
-    The factor of the inputs is divided by √b and the whole multiplied by it, so that W and β are the very
+    The factor of the inputs is divided by √b and the whole multiplied by it, so that W and β are exactly the
     weight and bias of the linear map, whose tangent kernel is cheap.
     """
 
@@ -46,12 +46,12 @@ class DenseNetwork(nn.Module):
 
     Args:
         inputs: The number of features; inputs are flattened.
-        width: Of each hidden layer.
+        width: Width of each hidden layer.
         depth: The number of hidden layers.
         outputs: The number of outputs.
         activation: As in `infinite_width`.
-        weight_variance: As there.
-        bias_variance: As there.
+        weight_variance: As in `infinite_width`.
+        bias_variance: As in `infinite_width`.
         generator: Draws the weights.
     """
 
@@ -83,19 +83,19 @@ class DenseNetwork(nn.Module):
 
 
 class ConvolutionalNetwork(nn.Module):
-    """A convolutional network whose kernels tend to those of `infinite_convolution` with its channels.
+    """A convolutional network whose kernels tend to those of `infinite_convolution` as its channels grow.
 
     Args:
-        channels_in: Of the images.
+        channels_in: Number of channels of the images.
         places: Height times width of the images; used by the readout `flatten`.
-        channels: Of each convolution.
+        channels: Number of channels of each convolution.
         depth: The number of convolutions.
         outputs: The number of outputs.
-        activation: As in `infinite_convolution`; the others too.
+        activation: As in `infinite_convolution`, like the other settings.
         kernel: The side of the kernel, odd.
         readout: `flatten` or `pool`.
-        weight_variance: Of the weights.
-        bias_variance: Of the biases.
+        weight_variance: Variance of the weights.
+        bias_variance: Variance of the biases.
         generator: Draws the weights.
     """
 

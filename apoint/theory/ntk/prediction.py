@@ -1,4 +1,4 @@
-"""What training with a fixed kernel gives: gradient flow on the squared loss in closed form, regression."""
+"""Training with a fixed kernel: gradient flow on the squared loss in closed form, and kernel regression."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class KernelFit:
     Made by `fit`.
 
     Attributes:
-        smallest_eigenvalue: Of the kernel as given.
-        largest_eigenvalue: The same.
-        jitter: What was added to the diagonal beside the ridge, so that the kernel can be inverted; 0 if
-            nothing had to be.
-        ridge: As given.
+        smallest_eigenvalue: Smallest eigenvalue of the given kernel.
+        largest_eigenvalue: Largest eigenvalue of the given kernel.
+        jitter: What was added to the diagonal on top of the ridge, so that the kernel can be inverted; 0 if
+            nothing was needed.
+        ridge: The given ridge.
     """
 
     def __init__(self, kernel: Tensor, targets: Tensor, ridge: float) -> None:
         _check_kernel(kernel, targets, ridge)
         self._targets = targets.double().reshape(len(targets), -1)
         self._shape, self._dtype = targets.shape[1:], kernel.dtype
-        # the average of both halves, so that rounding in one of them leaves no trace
+        # the average of both halves, so that rounding does not make them differ
         values, self._vectors = torch.linalg.eigh((kernel.double() + kernel.double().mT) / 2)
         self.smallest_eigenvalue, self.largest_eigenvalue = float(values[0]), float(values[-1])
         least = _ROUNDING * len(kernel) * torch.finfo(kernel.dtype).eps * max(self.largest_eigenvalue, 0.0)
@@ -52,7 +52,7 @@ class KernelFit:
         start: Tensor | None = None,
         cross_start: Tensor | None = None,
     ) -> Tensor:
-        """The prediction after some time of training, [m, …] like the targets.
+        """The prediction after some time of training, [m, …], shaped like the targets.
 
         Gradient flow on ½·Σ(f(x_i) − y_i)² with kernel K gives, from f₀ on,
 
@@ -62,10 +62,10 @@ class KernelFit:
         gradient flow on the squared loss plus λ/2·|θ − θ₀|². At infinite time that is kernel regression.
 
         Args:
-            cross: K(x, X), new inputs in rows; the kernel itself if not given: predictions at the inputs X.
-            time: t, from 0 on; the number of steps times the rate of plain gradient descent with small steps.
-            start: f₀(X), the outputs at time 0; 0 if not given.
-            cross_start: f₀(x), the same of the new inputs.
+            cross: K(x, X), new inputs in rows; by default the kernel itself, for predictions at the inputs X.
+            time: t, at least 0; steps times learning rate for plain gradient descent with small steps.
+            start: f₀(X), the outputs at time 0; 0 by default.
+            cross_start: f₀(x), the same for the new inputs.
         """
         if not time >= 0:
             raise UsageError(f"kernel: a time of training must be at least 0, got {time:g}")
@@ -94,25 +94,25 @@ def _response(rates: Tensor, time: float) -> Tensor:
 
 
 def fit(kernel: Tensor, targets: Tensor, ridge: float = 0.0) -> KernelFit:
-    """Make a kernel between the training inputs ready for predictions; see `KernelFit.at`.
+    """Prepare a kernel between the training inputs for predictions; see `KernelFit.at`.
 
-    Eigenvalues are found in float64. Those that rounding cannot tell from 0 would be divided by, so that for
-    an infinite time without ridge a jitter is added, and reported; a finite time needs none.
+    Eigenvalues are computed in float64. An infinite time without ridge would divide by those that rounding
+    cannot distinguish from 0, so a jitter is added and reported; a finite time needs none.
 
     Args:
         kernel: K(X, X), [n, n], symmetric and positive up to rounding.
         targets: y, [n] or [n, …].
-        ridge: λ, from 0 on.
+        ridge: λ, at least 0.
     """
     return KernelFit(kernel, targets, ridge)
 
 
 class Classified(NamedTuple):
-    """What a kernel says of new inputs.
+    """The classification of new inputs by a kernel.
 
     Attributes:
         classes: The class with the largest score, [m].
-        scores: [m, C].
+        scores: Scores, [m, C].
         fit: The kernel and targets, with eigenvalues and jitter.
     """
 
@@ -135,7 +135,7 @@ def classify(
         kernel: K(X, X), [n, n].
         labels: The class of each training input, [n].
         cross: K(x, X), [m, n].
-        classes: C; one more than the largest label if not given.
+        classes: C; one more than the largest label by default.
         ridge: As in `fit`.
         time: As in `KernelFit.at`.
 

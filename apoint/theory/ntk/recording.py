@@ -1,9 +1,9 @@
-"""Watching a module run: which parameters go through linear maps, with what inputs and output gradients.
+"""Watch a module run: which parameters go through linear maps, with what inputs and output gradients.
 
-A parameter whose every use is a dense layer or a convolution over the same kind of patches has a gradient for
-each example and output that is a sum over positions of outer products, Σ_p δ_p x_pᵀ. That is all that a
-tangent kernel needs, and much less than the gradient. Whether each use was seen is read off the graph that
-autograd keeps: the number of edges into the parameter.
+If every use of a parameter is a dense layer or a convolution over the same kind of patches, its gradient for
+each example and output is a sum over positions of outer products, Σ_p δ_p x_pᵀ. These factors are all that a
+tangent kernel needs, and much smaller than the gradient. The autograd graph tells whether each use was seen:
+by the number of edges into the parameter.
 
 Shapes: N examples, O outputs, P positions, I inputs and J outputs of a linear map, G groups.
 """
@@ -30,11 +30,11 @@ class Use:
 
     Attributes:
         function: `F.linear` or a convolution.
-        arguments: By name.
+        arguments: Its arguments by name.
         names: The parameter's name for each role, `weight` and `bias`.
-        edge: Where the gradient of the result arrives; it stays when the result is changed in place.
+        edge: Where the gradient of the result arrives; it stays the same when the result is changed in place.
         version: How often the input had been written to.
-        positions: How often the weights are applied to an example.
+        positions: Number of times the weights are applied to an example.
     """
 
     function: Callable[..., Any]
@@ -45,7 +45,7 @@ class Use:
     positions: int
 
     def is_sound(self, examples: int) -> bool:
-        """Whether the input is what the map saw, and its first axis the examples."""
+        """Whether the input is still what the map saw, and its first axis is the examples."""
         x, weight = self.arguments["input"], self.arguments["weight"]
         axes = x.dim() >= 2 and weight.dim() == 2 if self.function is F.linear else x.dim() == weight.dim()
         return bool(axes and len(x) == examples and x._version == self.version)
@@ -55,7 +55,7 @@ class Use:
         return int(self.arguments.get("groups", 1))
 
     def inputs(self, some: slice = slice(None)) -> Tensor:
-        """What the map multiplies with its weights, [N, G, I, P], of all or some examples."""
+        """What the map multiplies by its weights, [N, G, I, P], for all or some examples."""
         x = self.arguments["input"][some]
         if self.function is F.linear:
             flat: Tensor = x.reshape(len(x), -1, x.shape[-1])
@@ -64,7 +64,7 @@ class Use:
         return patches.reshape(len(x), self.groups, -1, patches.shape[-1])
 
     def gradients(self, d: Tensor) -> Tensor:
-        """The gradients of its results, [N, G, J, P], from those in the shape of the results."""
+        """The gradients of its results as [N, G, J, P], from those in the shape of the results."""
         if self.function is F.linear:
             return d.reshape(len(d), -1, d.shape[-1]).mT[:, None]
         return d.reshape(len(d), self.groups, d.shape[1] // self.groups, -1)
@@ -90,10 +90,10 @@ def _pair(value: Any, line: bool, other: int) -> tuple[int, int]:
 
 
 class Recorder(CallRecorder):
-    """Inside it, calls of linear maps with the given parameters are kept.
+    """A context that keeps calls of linear maps with the given parameters.
 
     Args:
-        parameters: By name.
+        parameters: Parameters by name.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
@@ -130,11 +130,11 @@ def edges_into(output: Tensor, parameters: Mapping[str, Tensor]) -> Counter[str]
 
 @dataclass
 class Factors:
-    """The gradients of some examples for one weight and the bias beside it; what is not there is None.
+    """The gradients of some examples for one weight and the bias beside it; missing parts are None.
 
     Attributes:
-        inputs: [N, G, I, P], with `gradients`: the weight's gradient as outer products.
-        gradients: Of the results, [N, O, G, J, P].
+        inputs: [N, G, I, P]; with `gradients`, the weight's gradient as outer products.
+        gradients: Gradients of the results, [N, O, G, J, P].
         made: The weight's gradient itself, [N, O, G·J·I], where that is smaller.
         bias: The bias's gradient, [N, O, G·J].
     """
@@ -146,20 +146,20 @@ class Factors:
 
     @property
     def nbytes(self) -> int:
-        """The memory of all that is there."""
+        """The memory of all parts that are present."""
         parts = (self.inputs, self.gradients, self.made, self.bias)
         return sum(part.nbytes for part in parts if part is not None)
 
 
 @dataclass
 class Record:
-    """What is known of some examples.
+    """The recorded gradients of some examples.
 
     Attributes:
         factors: For each linear map, by the name of its weight (or its bias where that is all it trains).
         jacobian: The gradients for all other parameters, [N, O, entries]; None if there are none.
-        examples: How many.
-        outputs: How many.
+        examples: Number of examples.
+        outputs: Number of outputs.
     """
 
     factors: dict[str, Factors]
@@ -182,9 +182,7 @@ def explained(uses: list[Use], output: Tensor, parameters: Mapping[str, Tensor])
     seen = Counter(name for use in uses for name in use.names.values())
     for key, group in keyed(uses).items():
         names = [use.names for use in group]
-        together = all(
-            one == names[0] for one in names
-        )  # a bias of one map used by another is not sorted out
+        together = all(one == names[0] for one in names)  # a bias of one map used by another is not handled
         counted = all(seen[name] == edges[name] == len(group) for name in names[0].values())
         alike = len({(use.function is F.linear, use.groups) for use in group}) == 1
         if together and counted and alike and all(use.is_sound(len(output)) for use in group):

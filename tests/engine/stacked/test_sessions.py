@@ -383,7 +383,7 @@ def test_what_was_begun_alone_goes_on_alone(tmp_path: Path, monkeypatch: pytest.
         patch.setattr(TrainingStream, "batch", interrupt)
         with pytest.raises(TrainingInterruptedError):
             train(MLP, 1, runs_root=tmp_path)
-    with pytest.raises(CannotStackError, match="was begun alone"):
+    with pytest.raises(CannotStackError, match="was started alone"):
         run(tmp_path)
     assert not sessions(tmp_path)[0].folder.exists()
 
@@ -449,7 +449,7 @@ def test_a_full_disk_lets_training_go_on(tmp_path: Path, monkeypatch: pytest.Mon
         sessions(tmp_path, checkpoint_every="5 steps"), tmp_path / "stack", None, said.append
     )
     assert [outcome.state for outcome in outcomes] == ["finished"] * 3
-    assert any("no space left. Training goes on" in sentence for sentence in said)
+    assert any("no space left. Training continues" in sentence for sentence in said)
     assert "checkpoint-failed" in [event["kind"] for event in outcomes[0].run.events]
 
 
