@@ -8,10 +8,10 @@ A replica's result depends neither on the backend nor on the replicas trained wi
 `loop`, `pool` and `ray`, to the tolerance of `apoint.engine.stacked` where replicas are stacked.
 
     task       the words: task, group, how a task ended
-    recall     what is there already, by key
+    recall     existing results, by key
     groups     which tasks are trained together
     backend    what a backend is asked and what it reports
-    here       the backends loop and stacked: in this process
+    in_process the backends loop and stacked: in this process
     pool       the backends pool and pool+stacked: one process per core; `apoint.child` and `worker` are the
                other side
     dispatch   hands groups to a backend; a lost one is tried again
