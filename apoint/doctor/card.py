@@ -57,6 +57,7 @@ class Card:
         confidence: How sure the rule is, from 0 to 1; it orders the findings of one stage.
         course: The course items behind it.
         unit: The unit of the value.
+        quantity: What the value is, in a few words, if symptoms do not show it.
         explains: The codes of the findings that it causes, so that they need not be reported as causes too.
         example: Arguments of an inspection that reports it first: `model`, and what differs from a sound
             training run; see `apoint.doctor.specimens`.
@@ -73,6 +74,7 @@ class Card:
     confidence: float = 0.9
     course: tuple[str, ...] = ()
     unit: str = ""
+    quantity: str = ""
     explains: frozenset[str] = field(default_factory=frozenset)
     example: Example | None = None
 
@@ -88,7 +90,7 @@ class Card:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values for JSON."""
-        told = ("code", "stage", "sees", "cause", "sign", "level", "course", "unit")
+        told = ("code", "stage", "sees", "cause", "sign", "level", "course", "unit", "quantity")
         change = self.treatment
         return {
             **{name: getattr(self, name) for name in told},
@@ -142,6 +144,7 @@ class Card:
             layer,
             self.course,
             self.unit,
+            self.quantity,
             place,
             details or {},
         )

@@ -92,6 +92,7 @@ class Finding:
         layer: The layer it concerns; empty if it concerns no single layer.
         course: The course items behind it.
         unit: The unit of the value.
+        quantity: What the value is, in a few words, if the symptom does not show it; empty otherwise.
         place: The line of the user's code, or the module, where an error was raised; empty otherwise.
         details: More facts, by name: the error, shapes and types of inputs, targets and outputs.
     """
@@ -108,6 +109,7 @@ class Finding:
     layer: str = ""
     course: tuple[str, ...] = ()
     unit: str = ""
+    quantity: str = ""
     place: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
 
@@ -118,7 +120,8 @@ class Finding:
     @property
     def healthy_words(self) -> str:
         """The healthy range in words."""
-        return range_words(self.healthy)
+        words = range_words(self.healthy)
+        return f"{self.quantity}: {self.value:.3g}; {words}" if self.quantity and words else words
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values for JSON."""

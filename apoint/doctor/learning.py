@@ -96,6 +96,7 @@ LR_TOO_HIGH = card(
     sees="a learning rate at which a lower one does clearly better",
     cause=("Steps are too long for the curvature of the loss: each one overshoots what the last one gained."),
     sign="slower-advantage",
+    quantity="further loss reduction with a lower learning rate, as a share of the initial loss",
     course=("D4", "F2"),
     explains=frozenset(
         {"non-finite", "dead-units", "noisy-gradient", "overfitting", "underfitting", "batchnorm-statistics"}
@@ -162,6 +163,7 @@ NOISY_GRADIENT = card(
         " random walk with a small drift."
     ),
     sign="slower-advantage",
+    quantity="further loss reduction with larger batches, as a share of the initial loss",
     confidence=0.8,
     course=("F4", "C4"),
     explains=frozenset({"lr-too-high", "lr-too-low", "underfitting"}),
@@ -229,6 +231,7 @@ MISSING_WARMUP = card(
         "torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)",
     ),
     sign="slower-advantage",
+    quantity="further loss reduction with a warm-up, as a share of the initial loss",
     confidence=0.7,
     course=("F10", "J5"),
     explains=frozenset({"non-finite", "noisy-gradient", "dead-units", "lr-too-high", "batchnorm-statistics"}),
@@ -253,6 +256,7 @@ LR_TOO_LOW = card(
         "Each step changes the weights so little that training would take many times longer than necessary."
     ),
     sign="faster-advantage",
+    quantity="further loss reduction with a higher learning rate, as a share of the initial loss",
     confidence=0.85,
     course=("F2",),
     explains=frozenset(),

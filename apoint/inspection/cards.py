@@ -42,7 +42,7 @@ def _card(place: int, finding: fields.Json) -> Markup:
     treatment = fields.mapping(finding.get("treatment"))
     seen = element(
         "div", element("p", finding.get("symptom"), class_="symptom"), _place(finding), strip(finding),
-        element("p", finding.get("cause")), _details(finding),
+        _quantity(finding), element("p", finding.get("cause")), _details(finding),
     )  # fmt: skip
     body = element("div", seen, _treatment(treatment, place), class_="beside")
     level = fields.text(finding.get("level"))
@@ -86,13 +86,20 @@ def strip(finding: fields.Json) -> Markup | None:
     return against(value, ends(*pair), fields.text(finding.get("unit")), level)
 
 
+def _quantity(finding: fields.Json) -> Markup | None:
+    """What the number is, where the symptom does not show it."""
+    quantity = fields.text(finding.get("quantity"))
+    return element("p", f"The number is the {quantity}.", class_="soft") if quantity else None
+
+
 def _treatment(treatment: fields.Json, place: int) -> Markup:
     """The change in words, as code and as the comparison that tests it, the last two with a copy button."""
     code, command = fields.text(treatment.get("code")), fields.text(treatment.get("command"))
     parts = [element("p", treatment.get("words"))]
     parts += [copied(code, f"code{place}")] if code else []
     if command:
-        words = "Test it, with your recipe in place of base.yaml:"
+        named = "base.yaml" in command  # the name that stands for a recipe that is not known
+        words = "Test it, with your recipe in place of base.yaml:" if named else "Test it:"
         parts += [element("p", words, class_="soft"), copied(command, f"command{place}")]
     return element("div", element("h4", "What to change"), parts, class_="treatment")
 

@@ -53,8 +53,8 @@ def _product(one: Tensor, other: Tensor | None) -> Tensor:
 def gram_is_cheaper(inputs: int, outputs: int, positions: int, examples: int, heads: int, form: Form) -> bool:
     """Whether to multiply positions with positions instead of making the gradient of each example.
 
-    Multiplications for N examples a side: N²P²·(I + h(J + 1)) for products of positions, and 2N·O·P·I·J to make
-    the gradients plus N²·h·I·J to multiply them; h is O² for the full kernel and O for the others.
+    Multiplications for N examples a side: N²P²·(I + h(J + 1)) for products of positions, and 2N·O·P·I·J to
+    make the gradients plus N²·h·I·J to multiply them; h is O² for the full kernel and O for the others.
     """
     pairs = heads**2 if form == "full" else heads
     gram = examples**2 * positions**2 * (inputs + pairs * (outputs + 1))
