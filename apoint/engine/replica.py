@@ -258,7 +258,8 @@ def _registered_model(recipe: Recipe, facts: Facts, supplied: Mapping[str, Any])
 def rehearse(replica: Replica) -> None:
     """Compute one loss on the smallest part of the first batch, to find mismatches at once.
 
-    Weights, running statistics and random streams are left unchanged.
+    Weights and running statistics are left unchanged. Call it inside `borrowed_randomness`: the forward pass
+    may draw random numbers.
     """
     index_b = replica.stream.indices(0).tensor_split(replica.recipe.accumulate)[-1]
     buffers = [(buffer, buffer.clone()) for buffer in replica.model.buffers()]
@@ -362,7 +363,7 @@ def _timeline(recipe: Recipe, model: nn.Module, hyper: Mapping[str, Any], horizo
 
 
 def _bounded(spec: Any, horizon: Horizon, kind: str, owner: str, name: str) -> Callable[[float], float]:
-    """A schedule whose values were checked at every step against the bounds of the setting it drives."""
+    """A schedule whose extreme values were checked against the bounds of the setting it drives."""
     schedule = scalar_schedule(spec, horizon)
     annotation = registry(kind)[owner].setting_parameters[name][0]
     for step, value in extremes(schedule, horizon):

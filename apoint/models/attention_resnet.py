@@ -119,8 +119,8 @@ def attention_resnet(
 
     Like `resnet`, but in the last `augmented_stages` stages the 3×3 convolution of a bottleneck, or the first
     convolution of a basic block, is an `AugmentedConvolution`: of its C channels, υC come from self-attention
-    between all positions, whose keys have max(κC, 20·heads) dimensions, with κ = `key_share` and
-    υ = `value_share`. Attention has learned vectors for the distances in height and width, shared by its
+    between all positions, whose keys have max(κC, k·heads) dimensions, with κ = `key_share`, k = `least_key`
+    and υ = `value_share`. Attention has learned vectors for the distances in height and width, shared by its
     heads. They are built for `input_size`; smaller images work too, larger ones do not.
 
     From the paper: one augmented convolution in each block, κ = 2υ = 0.2, 8 heads, at least 20 dimensions in

@@ -51,8 +51,8 @@ def adversarial(
 
     Args:
         num_steps: The number of PGD steps.
-        num_rounds: Rounds of the bisection for PGD, each of which costs `num_steps` gradients; FGSM, at one
-            forward pass each, gets three times as many.
+        num_rounds: Rounds of the bisection for PGD, each of which costs `num_steps` + 1 gradients; FGSM, at
+            one forward pass each, gets three times as many.
         max_examples: The maximum number of examples to attack, the first ones.
         seed: Seed of the model's random draws.
 

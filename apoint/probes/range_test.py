@@ -49,10 +49,10 @@ def learning_rate_range(
 
         f_t > max(f₀, min_{s<t} f_s + `margin`·|f₀|)
 
-    that is, when all that was learned is lost and `margin` more. Its highest rate is that of the step before.
-    The value is the median over the repeats; `interval` extends from the lowest of them to the highest rate
-    at which a repeat diverged; `band` holds the lowest, middle and highest loss at every rate. An unstable
-    rate takes a few steps to show, so the value is somewhat above the true limit: train below it.
+    that is, above the initial loss and clearly above the best one. Its highest rate is that of the step
+    before. The value is the median over the repeats; `interval` extends from the lowest of them to the
+    highest rate at which a repeat diverged; `band` holds the lowest, middle and highest loss at every rate.
+    An unstable rate takes a few steps to show, so the value is somewhat above the true limit: train below it.
 
     `suggested` extends from the rate at which every repeat had made a tenth of its gain to the lowest rate at
     which a repeat had its best loss; it is None, with the reason in the notes, if in some repeat the loss

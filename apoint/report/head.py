@@ -164,7 +164,7 @@ def cost_words(cost: fields.Json) -> tuple[str, str]:
 
 
 def _gain(correlation: float) -> str:
-    """What pairing saved, in words; for arms of equal spread it divides the pairs needed by 1 − r."""
+    """What pairing saved, in words; for arms of equal spread it multiplies the pairs needed by 1 − r."""
     if not math.isfinite(correlation):
         return "what pairing achieved"
     if correlation < 0.05:

@@ -81,7 +81,7 @@ class Digits:
         return f"+{shown}" if value > 0 and shown.strip("0.") else shown
 
     def span(self, interval: tuple[float, float]) -> str:
-        """An interval with signs; an end near zero gets up to three more digits, because its side decides."""
+        """An interval with signs; if an end is near zero, both get up to three more digits."""
         if not all(map(math.isfinite, interval)):
             return NO_INTERVAL
         closest = min((abs(end) for end in interval if end), default=1.0)
@@ -108,7 +108,7 @@ def short(value: float, digits: int = 3) -> str:
 
 
 def p_value(value: float) -> str:
-    """A p-value with two significant digits."""
+    """A p-value with two significant digits, or one below 1e-4."""
     if not math.isfinite(value):
         return "not known"
     return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}".replace("e-0", "e-").replace("-", MINUS)

@@ -57,7 +57,8 @@ def make_arm(
         name: `baseline`, `candidate`, or another label.
         source: The recipe.
         changes: Dotted paths and their new values.
-        vary: What the seed changes; by default what the recipe says, and if it says nothing, everything.
+        vary: What the seed changes; by default what a recipe file or mapping says, and if it says nothing, or
+            is a `Recipe`, everything.
         metric: The metric of this arm, if not the comparison's metric.
     """
     _, document = load_recipe(source, changes)

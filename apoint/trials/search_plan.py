@@ -2,8 +2,9 @@
 
 The screen is successive halving: all changes on a few seeds, the better half on twice as many, and so on
 until one is left. The rest is kept for one comparison of that change with the base on fresh seeds, which has
-the whole error rate to itself. Of all plans that fit, the search takes the one most likely to find a change
-that helps. When there is little time, that means fewer changes and more seeds for each.
+the whole error rate to itself. Of all plans that fit, the search takes the cheapest of those that are about
+as likely as the best to find a change that helps. When there is little time, that means fewer changes and
+more seeds for each.
 
 The chances are simulated for Gaussian noise and one change that helps. The changes share the base's seeds, so
 half of the variance of a paired difference is common to all of them and plays no part in the choice.

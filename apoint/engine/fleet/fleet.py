@@ -163,7 +163,7 @@ class Fleet:
         _remove(group.place for group in groups if group.place)
 
     def plan(self, tasks: Iterable[Task], begin: bool = False) -> Prediction:
-        """Predict what training these tasks costs by timing a few steps; nothing is trained or written.
+        """Predict what training these tasks costs by timing a few steps; nothing is trained or kept.
 
         Args:
             tasks: What would be trained.

@@ -1,6 +1,6 @@
 """Time a recipe: a few steps alone, a few steps stacked, one evaluation; the rest is calculated.
 
-Nothing is written where the user's runs are, and the time spent is a small share of the work to come.
+Nothing is left where the user's runs are, and the time spent is a small share of the work to come.
 """
 
 from __future__ import annotations
