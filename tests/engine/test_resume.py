@@ -1,6 +1,7 @@
 """A killed run goes on to the very same bits."""
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,33 @@ from tests.engine.harness import RECIPES, difference, finish, kill_after, outcom
 CADENCE = {"checkpoint_every": "7 steps", "log_every": "10 steps"}  # saved amid the sums that are logged
 
 
-def killed_and_resumed(recipe: dict, root: Path, seconds: float, moment: float) -> int:
-    """Kill a run once after a share of its time, then let it end; returns how often it was killed."""
-    kills = int(kill_after(start(recipe, root, **CADENCE), moment * seconds))
+def killed_and_resumed(recipe: dict, root: Path, num_bytes: int) -> int:
+    """Kill a run once its metrics have this size, then let it end; returns how often it was killed."""
+    process = start(recipe, root, **CADENCE)
+    while process.exitcode is None and written(root) < num_bytes:  # not seconds: the machine may be busy
+        time.sleep(1e-3)
+    kills = int(kill_after(process, 0))
     finish(recipe, root, **CADENCE)
     return kills
+
+
+def written(root: Path) -> int:
+    """The size of a run's metrics; 0 before they are begun."""
+    return sum(path.stat().st_size for path in root.glob("*/metrics.jsonl"))
 
 
 def kill_study(name: str, folder: Path, moments: int) -> tuple[int, list[str]]:
     """Kill one recipe at random moments; how many kills struck, and every difference found."""
     recipe = RECIPES[name]
     finish(recipe, folder / "first", **CADENCE)  # starts the fork server, which takes its own time
-    seconds = finish(recipe, folder / "whole", **CADENCE)
+    finish(recipe, folder / "whole", **CADENCE)
     whole = outcome(folder / "whole")
     assert difference(whole, outcome(folder / "first")) == ""
-    draw = random.Random(name)
+    draw, size = random.Random(name), written(folder / "whole")
     kills, wrong = 0, []
     for attempt in range(moments):
         root = folder / f"killed-{attempt}"
-        kills += killed_and_resumed(recipe, root, seconds, draw.uniform(0.05, 0.9))
+        kills += killed_and_resumed(recipe, root, int(draw.uniform(0.0, 0.9) * size))
         wrong.append(difference(whole, outcome(root)))
     return kills, [text for text in wrong if text]
 
